@@ -1,0 +1,31 @@
+/* Files: whole reads with a bound, durable atomic writes, folders. Errors name the path. */
+#ifndef TANDEM_BASE_FS_H
+#define TANDEM_BASE_FS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+/* Reads a whole regular file of at most max_bytes. *out is the caller's, NUL-terminated. */
+int fs_read_file(const char *path, size_t max_bytes, char **out, size_t *len, struct error *err);
+
+/* Replaces path: temporary name in the same folder, fsync, rename, fsync of the folder. */
+int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode,
+                    struct error *err);
+
+/* Makes a folder and those above it; an existing folder is fine. */
+int fs_mkdirs(const char *path, mode_t mode, struct error *err);
+/* Removes a file, or a folder with all in it; a missing one is fine. Follows no links. */
+int fs_remove_tree(const char *path, struct error *err);
+int fs_fsync_dir(const char *path, struct error *err);
+bool fs_exists(const char *path);
+/* dir/name into out; false if it doesn't fit. */
+bool fs_join(char *out, size_t size, const char *dir, const char *name);
+/* Folder of the running program (from /proc/self/exe). */
+int fs_self_dir(char *out, size_t size, struct error *err);
+/* Writes all of it, through short writes and EINTR. */
+int fs_write_all(int fd, const void *data, size_t len);
+
+#endif

@@ -1,0 +1,11 @@
+# The table of operations: host streams and devices, ref, cpu.
+tandem_box(ref kernels/ref tandem_base)
+tandem_box(cpu kernels/cpu tandem_base ${OPENBLAS_LIBRARY})
+if(TARGET tandem_cpu)
+  get_target_property(cpu_type tandem_cpu TYPE)
+  if(NOT cpu_type STREQUAL "INTERFACE_LIBRARY")
+    target_include_directories(tandem_cpu SYSTEM PRIVATE ${OPENBLAS_INCLUDE})
+    target_compile_options(tandem_cpu PRIVATE -O3 -fno-math-errno -fno-trapping-math)
+  endif()
+endif()
+tandem_box(kernels kernels tandem_ref tandem_cpu)

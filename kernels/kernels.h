@@ -1,0 +1,147 @@
+/* The table of operations: one function each; every backend fills it, ref is the truth.
+ *
+ * Rules. Each takes a stream, allocates nothing, never synchronises, returns 0 or -1 (an error is
+ * our own mistake or a device fault; the text says which operation). All tensors of a call have
+ * the type `t` (fp32 or fp64; index arrays int32), row-major and dense, unless said otherwise.
+ * "fp32" statistics mean: at least fp32; in an fp64 run they are fp64, so they have type t here.
+ * Gradients: activations are written (dx =), parameters are accumulated (dw +=).
+ * Workspace is the caller's, its size by the query beside the operation.
+ *
+ * Letters: R rows (micro-batch x T), B sequences, T positions, D hidden, H query heads, K key/value
+ * heads, E width of a head, F ffn width, V vocabulary. */
+#ifndef TANDEM_KERNELS_KERNELS_H
+#define TANDEM_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "kernels/device.h"
+#include "kernels/tensor.h"
+
+/* C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C. Row-major; lda, ldb, ldc are the distances
+ * of rows as stored. */
+struct gemm_args {
+    bool trans_a, trans_b;
+    int64_t m, n, k;
+    double alpha, beta;
+    const void *a;
+    int64_t lda;
+    const void *b;
+    int64_t ldb;
+    void *c;
+    int64_t ldc;
+};
+
+/* Causal attention with grouped heads. q, o [B,T,H,E]; k, v [B,T,K,E]; lse [B,H,T] =
+ * log sum exp(scale q.k), kept for the backward pass. H % K = 0. Query i sees keys 0..i.
+ * segments [B,T] int32 or NULL: query and key must also have the same segment. */
+struct attention_args {
+    int64_t b, t, h, kv, e;
+    double scale;
+    const void *q, *k, *v;
+    const int32_t *segments;
+    void *o;   /* forward: out; backward: in */
+    void *lse; /* forward: out; backward: in */
+    /* backward only: do in; dq, dk, dv out (=) */
+    const void *d_o;
+    void *dq, *dk, *dv;
+    void *workspace;
+};
+
+/* w -= lr * (m^ / (sqrt(v^) + eps) + decay * w), m^ and v^ corrected by bias1 = 1 - beta1^n,
+ * bias2 = 1 - beta2^n. g is multiplied by grad_scale first. decay is 0 where it doesn't apply. */
+struct adamw_args {
+    int64_t n;
+    void *w, *m, *v;
+    const void *g;
+    double lr, beta1, beta2, eps, decay, bias1, bias2, grad_scale;
+};
+
+struct kernels {
+    const char *name;
+
+    int (*gemm)(struct device *dev, struct stream *s, enum dtype t, const struct gemm_args *a,
+                struct error *err);
+
+    /* y[r] = w[ids[r]]. ids [R] in 0..V-1 (checked by the loader); w [V,D]; y [R,D]. */
+    int (*embed_fwd)(struct device *dev, struct stream *s, enum dtype t, void *y, const void *w,
+                     const int32_t *ids, int64_t r, int64_t v, int64_t d, struct error *err);
+    /* dw[ids[r]] += dy[r], in the order of rows. */
+    int (*embed_bwd)(struct device *dev, struct stream *s, enum dtype t, void *dw, const void *dy,
+                     const int32_t *ids, int64_t r, int64_t v, int64_t d, struct error *err);
+
+    /* y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + eps). x, y [R,D]; w [D]; rstd [R]. y may alias
+     * x. Source: Zhang & Sennrich 2019, eq. 4. */
+    int (*rmsnorm_fwd)(struct device *dev, struct stream *s, enum dtype t, void *y, void *rstd,
+                       const void *x, const void *w, int64_t r, int64_t d, double eps,
+                       struct error *err);
+    /* dx = (or += where accumulate), dw +=. dx may alias dy when not accumulating. */
+    int (*rmsnorm_bwd)(struct device *dev, struct stream *s, enum dtype t, void *dx, void *dw,
+                       const void *dy, const void *x, const void *w, const void *rstd, int64_t r,
+                       int64_t d, bool accumulate, void *workspace, struct error *err);
+    size_t (*rmsnorm_bwd_workspace)(struct device *dev, enum dtype t, int64_t r, int64_t d);
+
+    /* In place on x [R,heads,E]: rotates pairs (i, i + E/2) by the angle of positions[r] (NULL:
+     * r % seq_len). cos, sin [max positions, E/2]. backward: the opposite way. Hugging Face's half
+     * split, not the interleaved one. */
+    int (*rope)(struct device *dev, struct stream *s, enum dtype t, void *x, const void *cos,
+                const void *sin, const int32_t *positions, int64_t r, int64_t seq_len,
+                int64_t heads, int64_t e, bool backward, struct error *err);
+
+    int (*attention_fwd)(struct device *dev, struct stream *s, enum dtype t,
+                         const struct attention_args *a, struct error *err);
+    int (*attention_bwd)(struct device *dev, struct stream *s, enum dtype t,
+                         const struct attention_args *a, struct error *err);
+    /* The larger of forward's and backward's. */
+    size_t (*attention_workspace)(struct device *dev, enum dtype t, int64_t b, int64_t seq_len,
+                                  int64_t h, int64_t kv, int64_t e);
+
+    /* y = silu(gate) * up, all [n]. */
+    int (*swiglu_fwd)(struct device *dev, struct stream *s, enum dtype t, void *y, const void *gate,
+                      const void *up, int64_t n, struct error *err);
+    /* dgate =, dup =; they may alias gate and up. */
+    int (*swiglu_bwd)(struct device *dev, struct stream *s, enum dtype t, void *dgate, void *dup,
+                      const void *dy, const void *gate, const void *up, int64_t n,
+                      struct error *err);
+
+    /* y = a + b, [n]; y may alias either. */
+    int (*add)(struct device *dev, struct stream *s, enum dtype t, void *y, const void *a,
+               const void *b, int64_t n, struct error *err);
+    /* x *= factor. */
+    int (*scale)(struct device *dev, struct stream *s, enum dtype t, void *x, double factor,
+                 int64_t n, struct error *err);
+
+    /* Softmax cross entropy over logits [R,V]. nll [R] double = -log p(target), 0 where target is
+     * -100. With dlogits (may alias logits): dlogits = (p - onehot) * dloss, 0 where ignored. */
+    int (*cross_entropy)(struct device *dev, struct stream *s, enum dtype t, double *nll,
+                         void *dlogits, const void *logits, const int32_t *targets, double dloss,
+                         int64_t r, int64_t v, struct error *err);
+
+    /* *out (double, device memory) = sum over x[n] of x^2, in double, always in the same order. */
+    int (*sum_squares)(struct device *dev, struct stream *s, enum dtype t, double *out,
+                       const void *x, int64_t n, struct error *err);
+    /* *out (double) = sum over x[n] (double). */
+    int (*sum_double)(struct device *dev, struct stream *s, double *out, const double *x, int64_t n,
+                      struct error *err);
+
+    int (*adamw)(struct device *dev, struct stream *s, enum dtype t, const struct adamw_args *a,
+                 struct error *err);
+    /* w -= lr * (grad_scale * g + decay * w). */
+    int (*sgd)(struct device *dev, struct stream *s, enum dtype t, void *w, const void *g, double lr,
+               double decay, double grad_scale, int64_t n, struct error *err);
+
+    /* dst[i] = (type dst_t) src[i]. */
+    int (*cast)(struct device *dev, struct stream *s, void *dst, enum dtype dst_t, const void *src,
+                enum dtype src_t, int64_t n, struct error *err);
+};
+
+const struct kernels *kernels_ref(void);
+const struct kernels *kernels_cpu(void);
+
+/* By name (ref, cpu): opens the device and gives the table that goes with it. */
+int kernels_open(const char *backend, int num_threads, struct device **dev,
+                 const struct kernels **k, struct error *err);
+
+#endif

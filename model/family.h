@@ -1,0 +1,42 @@
+/* What a model is, as data: for each family its parameter table (Hugging Face names, shapes, how
+ * each lies over the tensor axis) and its FLOPs. Layers, plan and checkpoints read it; no other
+ * place knows a tensor's name.
+ *
+ * Units, forward numbering: 0 embed, 1..L blocks, L+1 final norm + head (+ loss). */
+#ifndef TANDEM_MODEL_FAMILY_H
+#define TANDEM_MODEL_FAMILY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "proto/names.h"
+
+struct family {
+    const char *model_type; /* "llama" */
+    /* Fills the symbolic parameter table of config, in arena memory: embed, one block, head, in
+     * forward order. A tied head has no line of its own: the embedding's says tied. */
+    int (*params)(const ModelConfig *config, struct arena *arena, ParamDef ***defs, size_t *num,
+                  struct error *err);
+    /* Parameters that take part in matrix products: no input embedding, the head once. */
+    int64_t (*matmul_params)(const ModelConfig *config);
+};
+
+/* NULL: not known. */
+const struct family *family_find(const char *model_type);
+
+/* Number of units: L + 2. */
+int32_t family_num_units(const ModelConfig *config);
+
+/* Real name of a def in a layer: {layer} replaced. False if it doesn't fit. */
+bool family_param_name(const ParamDef *def, int64_t layer, char *out, size_t size);
+
+/* Parameters of the whole model, tied ones once. */
+int64_t family_num_params(const ModelConfig *config);
+
+/* Forward + backward FLOPs of one token at a mean attended length (TRAINING: 6 N' + 6 L H
+ * (d_qk + d_v) T_mean; causal over seq_len: T_mean = (seq_len + 1) / 2). */
+double family_flops_per_token(const ModelConfig *config, double mean_attended);
+
+#endif

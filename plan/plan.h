@@ -1,0 +1,34 @@
+/* JobSpec x model x data x devices -> Plan: pure arithmetic that the controller runs and the ranks
+ * obey. Refusals are in the user's words: what doesn't fit, by how much, the nearest that does. */
+#ifndef TANDEM_PLAN_PLAN_H
+#define TANDEM_PLAN_PLAN_H
+
+#include "base/error.h"
+#include "proto/names.h"
+
+/* What a plan is made from; all borrowed. spec has passed spec_check. devices: the ones chosen, in
+ * rank order (placement[i] names node and device); for the plan at submit, those of an empty
+ * cluster. */
+struct plan_input {
+    const JobSpec *spec;
+    const ModelFacts *model;
+    const DataFacts *const *train; /* num_train */
+    size_t num_train;
+    const ClusterSpec *cluster;
+    const RankPlacement *const *placement; /* mesh size; NULL = first free devices of the cluster */
+};
+
+/* *out is freed with plan__free_unpacked(out, NULL); it shares nothing with the input. */
+int plan_build(const struct plan_input *in, Plan **out, struct error *err);
+
+/* A few lines of it. Freed with plan_summary__free_unpacked. */
+PlanSummary *plan_summary(const Plan *plan);
+
+/* Steps of the job: from steps, tokens or epochs. samples_per_epoch > 0. */
+int plan_total_steps(const JobSpec *spec, int64_t samples_per_epoch, int64_t *out,
+                     struct error *err);
+
+/* Samples in one pass. window "T": (num_tokens - 1) / seq_len; "T+1": num_tokens / (seq_len + 1). */
+int64_t plan_samples_per_epoch(const DataFacts *data, const SourceSpec *source, int64_t seq_len);
+
+#endif

@@ -1,0 +1,51 @@
+/* A client of the controller over gRPC C core: unary calls, server streams, one bidi stream. The
+ * only client file; CLI, tandem-node and tests use it. Blocking, with deadlines. A channel may be
+ * used by several threads; a stream by one reader and one writer. */
+#ifndef TANDEM_PROTO_RPC_CLIENT_H
+#define TANDEM_PROTO_RPC_CLIENT_H
+
+#include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct rpc_channel;
+struct rpc_stream;
+
+struct rpc_channel_options {
+    const char *target;   /* host:port or unix:/path */
+    const char *token;    /* sent as "authorization: Bearer ..."; NULL = none */
+};
+
+/* Doesn't connect yet. Off loopback it needs TLS, which isn't there yet: refused. */
+int rpc_channel_open(struct rpc_channel **out, const struct rpc_channel_options *options,
+                     struct error *err);
+void rpc_channel_close(struct rpc_channel *c);
+
+/* method: "/tandem.v1.Jobs/Submit". *reply is unpacked with descriptor; freed by
+ * protobuf_c_message_free_unpacked(reply, NULL). A server's status becomes err; a server that
+ * can't be reached gives ERR_UNAVAILABLE. wait_ready: retry the connection until the deadline. */
+int rpc_call(struct rpc_channel *c, const char *method, const ProtobufCMessage *request,
+             const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
+             int64_t deadline_ms, struct error *err);
+
+/* Server stream: request, then half-close. Bidi: request NULL. */
+int rpc_stream_open(struct rpc_channel *c, const char *method, const ProtobufCMessage *request,
+                    struct rpc_stream **out, struct error *err);
+/* Blocks until the message is handed to the transport. */
+int rpc_stream_send(struct rpc_stream *s, const ProtobufCMessage *message, struct error *err);
+/* Next message within timeout_ms (-1 = for ever). 1 = *reply is there; 0 = the stream ended with
+ * OK; -1 = err (ERR_DEADLINE_EXCEEDED after timeout_ms: the stream goes on, call again). */
+int rpc_stream_recv(struct rpc_stream *s, const ProtobufCMessageDescriptor *descriptor,
+                    ProtobufCMessage **reply, int64_t timeout_ms, struct error *err);
+/* Any thread: both directions end; a blocked recv or send returns. */
+void rpc_stream_cancel(struct rpc_stream *s);
+void rpc_stream_close(struct rpc_stream *s);
+
+/* Where the server is and by what right, as the CLI finds it: --server, TANDEM_SERVER, then the
+ * user's config folder (which tandemd --dev writes); the token file by TANDEM_TOKEN_FILE. Strings
+ * are malloc'ed. token may come out NULL (unix sockets need none). */
+int rpc_find_server(const char *server_flag, char **target, char **token, struct error *err);
+
+#endif

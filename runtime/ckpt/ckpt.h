@@ -1,0 +1,76 @@
+/* Checkpoints: canonical tensors (true shapes, Hugging Face names, global layer numbers) in
+ * safetensors shards with a manifest; any layout can load them.
+ *
+ * Folder JOB/ckpt/step-00000100-a1 (step, attempt):
+ *   weights-R.safetensors   parameters of writer R, "model.layers.0..." in the run's precision
+ *   optim-R.safetensors     the same names with ".exp_avg" and ".exp_avg_sq" behind (adamw)
+ *   manifest.json           format version, step, consumed samples, precision, seed, optimizer step,
+ *                           for each file: size and SHA-256; for each tensor: file
+ *   COMPLETE                written last
+ * All data ranks write (each its share of the parameters, by bytes); everything goes to
+ * step-...tmp first: fsync of files, then rename, then COMPLETE. Rank 0 commits after all have
+ * said that their part is on disk. */
+#ifndef TANDEM_RUNTIME_CKPT_CKPT_H
+#define TANDEM_RUNTIME_CKPT_CKPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "kernels/tensor.h"
+#include "plan/params.h"
+#include "proto/names.h"
+
+/* What a rank has to save or to fill, in host memory. The flat buffers follow the table. */
+struct ckpt_state {
+    const struct param_table *table;
+    enum dtype dtype; /* of the buffers: F32 or F64 */
+    void *weights;
+    void *exp_avg, *exp_avg_sq; /* NULL with sgd */
+};
+
+struct ckpt_meta {
+    int64_t step;             /* finished optimizer steps */
+    int64_t consumed_samples; /* the global cursor */
+    uint64_t seed;
+    int32_t attempt;
+    double loss; /* of that step */
+};
+
+/* Draws the initial weights: Philox, keyed by (seed, name of the tensor, element), so that no
+ * layout changes a draw. Sets ones where the table says so. */
+void ckpt_init_random(const struct ckpt_state *state, uint64_t seed);
+
+/* Fills weights from a Hugging Face folder. Every parameter must be there with its shape; a tensor
+ * that the model doesn't know is an error that names it (rotary inv_freq buffers and a tied
+ * lm_head copy are passed over). */
+int ckpt_load_hf(const char *dir, const struct ckpt_state *state, struct error *err);
+
+/* Saving, in two steps so that a trainer can put a barrier between them: every writer's part
+ * (blocking; run it off the compute thread for async saves), then the commit by writer 0.
+ * parent: JOB/ckpt. writer of num_writers: the parameters are split between them by bytes. */
+int ckpt_save_part(const char *parent, const struct ckpt_state *state,
+                   const struct ckpt_meta *meta, int32_t writer, int32_t num_writers,
+                   struct error *err);
+/* Checks that every writer's part is there, writes manifest, renames, writes COMPLETE. *dir gets
+ * the folder's name; *size_bytes what it holds. */
+int ckpt_commit(const char *parent, const struct ckpt_meta *meta, int32_t num_writers, char *dir,
+                size_t dir_size, int64_t *size_bytes, struct error *err);
+/* Removes what killed saves left: *.tmp folders, folders without COMPLETE. Called before ranks
+ * start, by one process. */
+int ckpt_sweep(const char *parent, struct error *err);
+
+/* Reads a complete checkpoint: checks sizes and SHA-256 of the files that it reads, then fills
+ * state and meta. */
+int ckpt_load(const char *dir, const struct ckpt_state *state, struct ckpt_meta *meta,
+              struct error *err);
+
+/* Newest complete checkpoint below parent into dir ("" = none); *step = 0 then. */
+int ckpt_newest(const char *parent, char *dir, size_t dir_size, int64_t *step, struct error *err);
+
+/* A Hugging Face folder (config.json, model.safetensors; index and shards above 5 GB) with the
+ * weights of state, atomically: out_dir appears whole or not at all. An older one is replaced. */
+int ckpt_export_hf(const char *out_dir, const struct ckpt_state *state, const ModelConfig *config,
+                   struct error *err);
+
+#endif

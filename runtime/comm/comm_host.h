@@ -1,0 +1,47 @@
+/* Communicators between ranks on one host: one shared segment for the gang, futexes, no spinning
+ * where ranks outnumber cores.
+ *
+ * The segment is one memfd that tandem-node makes (comm_host_segment_bytes) and every rank maps
+ * whole: a control page, then an area per rank. Memory from comm_host_alloc lies in the rank's own
+ * area and is reduced without a copy; other memory is staged. Ranks may be threads of one process
+ * or processes. */
+#ifndef TANDEM_RUNTIME_COMM_HOST_H
+#define TANDEM_RUNTIME_COMM_HOST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/comm/comm.h"
+
+#define COMM_HOST_MAX_RANKS 256
+
+/* One rank's view of the gang's segment. */
+struct comm_host_world;
+
+/* Bytes of the whole segment. area_bytes: what each rank may comm_host_alloc (plan: shared_bytes). */
+size_t comm_host_segment_bytes(int32_t num_ranks, size_t area_bytes);
+
+/* Prepares a fresh (zeroed) segment; once, by its maker, before any rank opens it. */
+void comm_host_segment_init(void *segment, int32_t num_ranks, size_t area_bytes);
+
+/* Makes a sealed memfd with an initialised segment. Returns the descriptor (CLOEXEC) in *fd. */
+int comm_host_segment_new(int32_t num_ranks, size_t area_bytes, int *fd, struct error *err);
+
+/* From another process or thread (tandem-node): every call of every rank fails from now on, saying
+ * reason ("rank 2 was killed by signal 9"). Async-signal-safe. */
+void comm_host_segment_abort(void *segment, int32_t culprit_rank, const char *reason);
+
+/* Maps fd (borrowed) as rank; deadline_ms bounds every collective. Waits for nobody. */
+int comm_host_open(struct comm_host_world **out, int fd, int32_t rank, int32_t num_ranks,
+                   int64_t deadline_ms, struct error *err);
+void comm_host_close(struct comm_host_world *w);
+
+/* Zeroed, 64-byte aligned memory in this rank's area; NULL = the area is full. Never returned. */
+void *comm_host_alloc(struct comm_host_world *w, size_t bytes);
+
+/* A communicator of the members (world ranks, ascending, this rank among them). Every member
+ * calls it in the same order; waits for nobody. One communicator belongs to one stream. */
+int comm_host_comm_new(struct comm_host_world *w, struct device *dev, const int32_t *members,
+                       int32_t num_members, struct comm **out, struct error *err);
+
+#endif

@@ -1,0 +1,48 @@
+/* Samples in a fixed global order. The sample set of step s depends on (seed, s, global batch)
+ * alone; each data rank reads its own rows of it. One global cursor: consumed samples.
+ *
+ * Step s (from 1) holds samples (s-1)*G .. s*G-1 of the endless order; sample g of it is index
+ * order(g) of the file: sequential g % N, or a Philox-keyed permutation per epoch g / N.
+ * Row j of the step belongs to data rank j / (G / data); inside a rank, micro-batch i has rows
+ * i*micro .. (i+1)*micro - 1 of its share. So any layout sees the same set. */
+#ifndef TANDEM_RUNTIME_DATA_LOADER_H
+#define TANDEM_RUNTIME_DATA_LOADER_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "proto/names.h"
+
+struct loader;
+
+struct loader_options {
+    const char *path;
+    const char *format;    /* text, u16, u32 */
+    const char *window;    /* T, T+1 */
+    const char *tokenizer; /* bytes */
+    const char *order;     /* sequential, shuffled */
+    uint64_t seed;
+    int64_t seq_len;
+    int64_t global_batch_size;
+    int64_t vocab_size; /* a token at or above it is an error that names file and position */
+    int32_t data_rank, data_size;
+    int64_t micro_batch_size;
+};
+
+/* The file is mapped, read-only; it must not shrink (checked by size at each step). */
+int loader_open(struct loader **out, const struct loader_options *options, struct error *err);
+/* The options as a plan has them. */
+int loader_options_from_plan(struct loader_options *out, const Plan *plan, int32_t rank);
+void loader_close(struct loader *l);
+
+int64_t loader_num_samples(const struct loader *l);
+
+/* One micro-batch: ids, targets [micro * seq_len] int32; targets are already shifted, -100 =
+ * ignored. step counts from 1, micro_batch from 0. */
+int loader_read(struct loader *l, int64_t step, int64_t micro_batch, int32_t *ids,
+                int32_t *targets, struct error *err);
+
+/* Valid targets of a whole step over all ranks: the one divisor of the loss. */
+int loader_count_targets(struct loader *l, int64_t step, int64_t *out, struct error *err);
+
+#endif

@@ -1,0 +1,54 @@
+/* One RPC as the controller's code sees it. A call is reference-counted; every function here is
+ * safe on every thread and does nothing once the call is over. Replies may be started from the
+ * owner thread; nothing here blocks. */
+#ifndef TANDEM_SERVER_RPC_CALL_H
+#define TANDEM_SERVER_RPC_CALL_H
+
+#include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct call;
+
+struct call *call_ref(struct call *c);
+void call_unref(struct call *c);
+
+/* Who is calling, as the authenticator said. Lives as long as the call. */
+struct caller {
+    const char *user;   /* "dev" */
+    const char *tenant; /* "default" */
+    const char *role;   /* admin, member, viewer, worker */
+    int64_t job_id;     /* workers: the attempt they may speak for */
+    int32_t attempt;
+};
+const struct caller *call_caller(const struct call *c);
+
+/* Unary: one of these two, once. */
+void call_reply(struct call *c, const ProtobufCMessage *reply);
+void call_fail(struct call *c, enum error_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void call_fail_error(struct call *c, const struct error *err);
+
+/* Streams. Queued behind what is being sent; false: the queue is full (CALL_QUEUE_MAX messages)
+ * or the call is over; the message is lost and counted. */
+#define CALL_QUEUE_MAX 256
+bool call_send(struct call *c, const ProtobufCMessage *message);
+/* The same bytes to many: pack once, send to each. */
+struct call_packed;
+struct call_packed *call_pack(const ProtobufCMessage *message);
+bool call_send_packed(struct call *c, const struct call_packed *p);
+void call_packed_free(struct call_packed *p);
+/* Messages that are queued now. */
+uint32_t call_queued(struct call *c);
+/* Ends a stream with OK after what is queued. */
+void call_finish(struct call *c);
+/* True once the peer is gone or the call has ended. */
+bool call_is_over(struct call *c);
+
+/* A handler's own pointer, freed by free_fn (may be NULL) when the call is freed. */
+void call_set_data(struct call *c, void *data, void (*free_fn)(void *data));
+void *call_data(struct call *c);
+
+#endif

@@ -1,0 +1,62 @@
+/* The gRPC side of the controller: listens, authenticates, decodes, bounds, dispatches. It knows
+ * methods as a table and nothing of what they do.
+ *
+ * Handlers run on the io threads and must not block: they post to a mailbox or answer at once. */
+#ifndef TANDEM_SERVER_RPC_SERVER_H
+#define TANDEM_SERVER_RPC_SERVER_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "server/rpc/call.h"
+
+enum method_kind { METHOD_UNARY, METHOD_SERVER_STREAM, METHOD_BIDI };
+enum method_access {
+    METHOD_PUBLIC, /* health, reflection */
+    METHOD_USER,   /* a user's token, or a trusted socket */
+    METHOD_WORKER, /* an attempt's token */
+};
+
+struct method {
+    const char *path; /* "/tandem.v1.Jobs/Submit" */
+    enum method_kind kind;
+    enum method_access access;
+    const ProtobufCMessageDescriptor *request;
+    /* The request, decoded and checked (borrowed for the call of this function). Unary and server
+     * stream: once. Bidi: once for each message. */
+    void (*on_message)(void *ctx, struct call *c, const ProtobufCMessage *request);
+    /* Bidi and server stream: may be NULL. on_half_close: the client sends no more. on_closed: the
+     * call is over, for whatever reason; called exactly once if on_message was ever called. */
+    void (*on_half_close)(void *ctx, struct call *c);
+    void (*on_closed)(void *ctx, struct call *c);
+};
+
+struct server;
+
+struct server_options {
+    /* NULL-terminated: host:port (loopback only until there is TLS; port 0 = any), unix:/path. */
+    const char *const *listen;
+    /* Tables of methods, each ended by path NULL; the list by NULL. A method that is in the
+     * descriptors and in no table answers UNIMPLEMENTED, by name. */
+    const struct method *const *tables;
+    void *ctx;
+    /* bearer: the token or NULL. unix_socket: the call came over a unix: listener, whose folder is
+     * 0700. Fills *caller (strings: static or owned by ctx, valid as long as the server; or
+     * copied by the server at once). -1: refused. Runs on io threads. */
+    int (*authenticate)(void *ctx, const char *bearer, bool unix_socket,
+                        enum method_access access, struct caller *caller, struct error *err);
+    int num_threads;           /* 0 = 2 */
+    size_t max_request_bytes;  /* 0 = 4 MiB */
+};
+
+/* Listens, but serves nobody before server_start. */
+int server_new(struct server **out, const struct server_options *options, struct error *err);
+/* The bound port of listener i (host:port ones). */
+int server_port(const struct server *s, int i);
+int server_start(struct server *s, struct error *err);
+/* Health: serving or not. */
+void server_set_serving(struct server *s, bool serving);
+/* No new calls; open streams end with UNAVAILABLE "server is shutting down"; at most grace_ms. */
+void server_stop(struct server *s, int64_t grace_ms);
+void server_free(struct server *s);
+
+#endif

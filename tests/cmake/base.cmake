@@ -1,0 +1,1 @@
+tandem_test(base_test ${CMAKE_SOURCE_DIR}/tests/unit/base_test.c tandem_base)
