@@ -12,15 +12,18 @@ enum data_format { DATA_TEXT, DATA_U16, DATA_U32 };
 /* Words of a job file. -1 and the words that are known, if it isn't one. */
 int formats_parse(const char *word, enum data_format *out, struct error *err);
 
-/* A mapped token file. */
+/* An open token file. Read with pread: reads are small, and a file that shrinks under us is an
+ * error then, not a SIGBUS. Any thread may read. */
 struct token_file;
 int formats_open(struct token_file **out, const char *path, enum data_format format,
                  struct error *err);
 void formats_close(struct token_file *f);
 int64_t formats_num_tokens(const struct token_file *f);
 int64_t formats_size_bytes(const struct token_file *f);
-/* Tokens begin .. begin + n - 1 into out. Fails where an id is >= vocab_size (0 = any), naming
- * file and position, and where the file has shrunk under us. */
+/* Fails if the file is smaller now than when it was opened. */
+int formats_check_size(const struct token_file *f, struct error *err);
+/* Tokens begin .. begin + n - 1 into out. Fails where an id is >= vocab_size (0 = any below 2^31),
+ * naming file, position and id, and where the file has shrunk under us. */
 int formats_read(const struct token_file *f, int64_t begin, int64_t n, int64_t vocab_size,
                  int32_t *out, struct error *err);
 

@@ -27,11 +27,14 @@ struct loader_options {
     int64_t vocab_size; /* a token at or above it is an error that names file and position */
     int32_t data_rank, data_size;
     int64_t micro_batch_size;
+    /* What the file had when the job was planned: another size would be another order of samples.
+     * 0 = not known. */
+    int64_t expected_tokens;
 };
 
-/* The file is mapped, read-only; it must not shrink (checked by size at each step). */
+/* The file must not shrink (checked by size at each read). */
 int loader_open(struct loader **out, const struct loader_options *options, struct error *err);
-/* The options as a plan has them. */
+/* The options as a plan has them; strings are the plan's. -1: the plan lacks a part. */
 int loader_options_from_plan(struct loader_options *out, const Plan *plan, int32_t rank);
 void loader_close(struct loader *l);
 

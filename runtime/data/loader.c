@@ -1,0 +1,189 @@
+#include "runtime/data/loader.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "runtime/data/formats.h"
+
+/* With these no product of two below leaves 63 bits. */
+#define SEQ_LEN_MAX ((int64_t)1 << 31)
+#define BATCH_MAX ((int64_t)1 << 31)
+
+struct loader {
+    struct token_file *file;
+    uint64_t seed;
+    bool shuffled;
+    int64_t seq_len;
+    int64_t stride; /* tokens from one sample's first to the next one's */
+    int64_t num_samples;
+    int64_t global_batch_size;
+    int64_t first_row; /* of this rank's share of a step */
+    int64_t num_rows;
+    int64_t micro_batch_size;
+    int64_t vocab_size;
+    int32_t *window; /* owned; seq_len + 1 */
+};
+
+static int check_sizes(const struct loader_options *o, struct error *err)
+{
+    if (o->seq_len < 1 || o->seq_len >= SEQ_LEN_MAX) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "seq_len is %lld; 1 to 2^31 - 1 are possible",
+                         (long long)o->seq_len);
+    }
+    if (o->global_batch_size < 1 || o->global_batch_size >= BATCH_MAX) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "global_batch_size is %lld; 1 to 2^31 - 1 are possible",
+                         (long long)o->global_batch_size);
+    }
+    if (o->data_size < 1 || o->data_rank < 0 || o->data_rank >= o->data_size ||
+        o->global_batch_size % o->data_size != 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "data rank %d of %d can't share a global_batch_size of %lld", o->data_rank,
+                         o->data_size, (long long)o->global_batch_size);
+    }
+    int64_t rows = o->global_batch_size / o->data_size;
+    if (o->micro_batch_size < 1 || rows % o->micro_batch_size != 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "micro_batch_size %lld doesn't divide the %lld samples of a rank",
+                         (long long)o->micro_batch_size, (long long)rows);
+    }
+    return 0;
+}
+
+/* One of two words. */
+static int choose(const char *key, const char *word, const char *no, const char *yes, bool *out,
+                  struct error *err)
+{
+    *out = strcmp(word, yes) == 0;
+    if (!*out && strcmp(word, no) != 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s is \"%.64s\"; %s and %s are possible", key,
+                         word, no, yes);
+    }
+    return 0;
+}
+
+static int count_samples(struct loader *l, const struct loader_options *o, bool back_to_back,
+                         struct error *err)
+{
+    int64_t tokens = formats_num_tokens(l->file);
+    if (o->expected_tokens != 0 && o->expected_tokens != tokens) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "%s: has %lld tokens, had %lld when the job was planned", o->path,
+                         (long long)tokens, (long long)o->expected_tokens);
+    }
+    l->stride = back_to_back ? l->seq_len + 1 : l->seq_len;
+    l->num_samples = back_to_back ? tokens / l->stride : tokens ? (tokens - 1) / l->stride : 0;
+    if (l->num_samples == 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "%s: has %lld tokens; one sample of seq_len %lld needs %lld", o->path,
+                         (long long)tokens, (long long)l->seq_len, (long long)l->seq_len + 1);
+    }
+    return 0;
+}
+
+static int set_up(struct loader *l, const struct loader_options *o, struct error *err)
+{
+    enum data_format format;
+    bool back_to_back;
+    if (formats_parse(o->format, &format, err) != 0 ||
+        choose("window", o->window, "T", "T+1", &back_to_back, err) != 0 ||
+        choose("order", o->order, "sequential", "shuffled", &l->shuffled, err) != 0) {
+        return -1;
+    }
+    if (format == DATA_TEXT && strcmp(o->tokenizer, "bytes") != 0) {
+        return error_set(err, ERR_UNIMPLEMENTED, "tokenizer is \"%.64s\"; bytes is built",
+                         o->tokenizer);
+    }
+    if (formats_open(&l->file, o->path, format, err) != 0 ||
+        count_samples(l, o, back_to_back, err) != 0) {
+        return -1;
+    }
+    l->window = malloc(((size_t)l->seq_len + 1) * sizeof *l->window);
+    if (!l->window) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory for a sample");
+    }
+    return 0;
+}
+
+int loader_open(struct loader **out, const struct loader_options *o, struct error *err)
+{
+    if (check_sizes(o, err) != 0) {
+        return -1;
+    }
+    struct loader *l = calloc(1, sizeof *l);
+    if (!l) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory for the loader");
+    }
+    l->seed = o->seed;
+    l->seq_len = o->seq_len;
+    l->global_batch_size = o->global_batch_size;
+    l->num_rows = o->global_batch_size / o->data_size;
+    l->first_row = l->num_rows * o->data_rank;
+    l->micro_batch_size = o->micro_batch_size;
+    l->vocab_size = o->vocab_size;
+    if (set_up(l, o, err) != 0) {
+        loader_close(l);
+        return -1;
+    }
+    *out = l;
+    return 0;
+}
+
+void loader_close(struct loader *l)
+{
+    if (!l) {
+        return;
+    }
+    formats_close(l->file);
+    free(l->window);
+    free(l);
+}
+
+int64_t loader_num_samples(const struct loader *l)
+{
+    return l->num_samples;
+}
+
+/* Sample g of the endless order -> index in the file. */
+static int64_t order(const struct loader *l, int64_t g)
+{
+    int64_t epoch = g / l->num_samples, i = g % l->num_samples;
+    if (!l->shuffled) {
+        return i;
+    }
+    uint64_t stream = rng_stream("data.order") + (uint64_t)epoch;
+    return (int64_t)rng_permute(l->seed, stream, (uint64_t)l->num_samples, (uint64_t)i);
+}
+
+int loader_read(struct loader *l, int64_t step, int64_t micro_batch, int32_t *ids, int32_t *targets,
+                struct error *err)
+{
+    ASSERT(step >= 1 && step <= INT64_MAX / l->global_batch_size);
+    ASSERT(micro_batch >= 0 && micro_batch < l->num_rows / l->micro_batch_size);
+    if (formats_check_size(l->file, err) != 0) {
+        return -1;
+    }
+    int64_t first =
+        (step - 1) * l->global_batch_size + l->first_row + micro_batch * l->micro_batch_size;
+    size_t row_bytes = (size_t)l->seq_len * sizeof *ids;
+    for (int64_t row = 0; row < l->micro_batch_size; row++) {
+        int64_t begin = order(l, first + row) * l->stride;
+        if (formats_read(l->file, begin, l->seq_len + 1, l->vocab_size, l->window, err) != 0) {
+            return -1;
+        }
+        memcpy(ids + row * l->seq_len, l->window, row_bytes);
+        memcpy(targets + row * l->seq_len, l->window + 1, row_bytes);
+    }
+    return 0;
+}
+
+/* Windows of a token stream have a target at every position, so nothing is read. */
+int loader_count_targets(struct loader *l, int64_t step, int64_t *out, struct error *err)
+{
+    (void)step;
+    (void)err;
+    *out = l->global_batch_size * l->seq_len;
+    return 0;
+}
