@@ -1,0 +1,121 @@
+#include "runtime/optim/optimizer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Neighbours in the flat buffers with one rule of decay, padding included: it is zero in all of
+ * them and a step leaves zero there. */
+struct run {
+    int64_t offset, numel;
+    bool decay;
+};
+
+struct optimizer {
+    struct optimizer_options options;
+    bool moments;
+    double beta1, beta2;
+    struct run *runs; /* owned */
+    int32_t num_runs;
+};
+
+bool optimizer_has_moments(const OptimizerSpec *spec)
+{
+    return strcmp(spec->name, "adamw") == 0;
+}
+
+static int64_t param_end(const struct param_table *table, int32_t i)
+{
+    return i + 1 < table->num_params ? table->params[i + 1].offset : table->flat_numel;
+}
+
+static void merge_runs(struct optimizer *o, const struct param_table *table)
+{
+    for (int32_t i = 0; i < table->num_params; i++) {
+        const struct param *p = &table->params[i];
+        struct run *last = o->num_runs > 0 ? &o->runs[o->num_runs - 1] : NULL;
+        if (last == NULL || last->decay != p->decay) {
+            last = &o->runs[o->num_runs++];
+            *last = (struct run){.offset = p->offset, .decay = p->decay};
+        }
+        last->numel = param_end(table, i) - last->offset;
+    }
+}
+
+int optimizer_new(struct optimizer **out, const struct optimizer_options *options,
+                  struct error *err)
+{
+    struct optimizer *o = calloc(1, sizeof(*o));
+    struct run *runs = calloc((size_t)options->table->num_params + 1, sizeof(*runs));
+    if (o == NULL || runs == NULL) {
+        free(o);
+        free(runs);
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the optimizer");
+    }
+    const OptimizerSpec *spec = options->spec;
+    o->options = *options;
+    o->moments = optimizer_has_moments(spec);
+    ASSERT(o->moments || strcmp(spec->name, "sgd") == 0);
+    o->beta1 = spec->n_betas > 0 ? spec->betas[0] : 0.9;
+    o->beta2 = spec->n_betas > 1 ? spec->betas[1] : 0.95;
+    o->runs = runs;
+    merge_runs(o, options->table);
+    *out = o;
+    return 0;
+}
+
+void optimizer_free(struct optimizer *o)
+{
+    if (o == NULL)
+        return;
+    free(o->runs);
+    free(o);
+}
+
+static void *at(const struct optimizer *o, void *flat, int64_t offset)
+{
+    return (char *)flat + (size_t)offset * dtype_size(o->options.dtype);
+}
+
+static int step_adamw(struct optimizer *o, const struct run *run, int64_t n, double lr,
+                      double grad_scale, struct error *err)
+{
+    const struct optimizer_options *p = &o->options;
+    struct adamw_args args = {
+        .n = run->numel,
+        .w = at(o, p->buffers.weights, run->offset),
+        .m = at(o, p->buffers.exp_avg, run->offset),
+        .v = at(o, p->buffers.exp_avg_sq, run->offset),
+        .g = at(o, p->buffers.grads, run->offset),
+        .lr = lr,
+        .beta1 = o->beta1,
+        .beta2 = o->beta2,
+        .eps = p->spec->eps,
+        .decay = run->decay ? p->spec->weight_decay : 0.0,
+        .bias1 = 1.0 - pow(o->beta1, (double)n),
+        .bias2 = 1.0 - pow(o->beta2, (double)n),
+        .grad_scale = grad_scale,
+    };
+    return p->kernels->adamw(p->dev, p->stream, p->dtype, &args, err);
+}
+
+static int step_sgd(struct optimizer *o, const struct run *run, double lr, double grad_scale,
+                    struct error *err)
+{
+    const struct optimizer_options *p = &o->options;
+    return p->kernels->sgd(p->dev, p->stream, p->dtype, at(o, p->buffers.weights, run->offset),
+                           at(o, p->buffers.grads, run->offset), lr,
+                           run->decay ? p->spec->weight_decay : 0.0, grad_scale, run->numel, err);
+}
+
+int optimizer_step(struct optimizer *o, int64_t n, double lr, double grad_scale, struct error *err)
+{
+    for (int32_t i = 0; i < o->num_runs; i++) {
+        const struct run *run = &o->runs[i];
+        int rc = o->moments ? step_adamw(o, run, n, lr, grad_scale, err)
+                            : step_sgd(o, run, lr, grad_scale, err);
+        if (rc != 0)
+            return error_wrap(err, "optimizer");
+    }
+    return 0;
+}
