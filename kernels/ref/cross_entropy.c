@@ -1,0 +1,39 @@
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+
+static void ignore_row(real *dlogits, int64_t v)
+{
+    for (int64_t j = 0; dlogits && j < v; j++) {
+        dlogits[j] = 0;
+    }
+}
+
+void OP(cross_entropy)(struct pool *pool, const void *args)
+{
+    (void)pool;
+    const struct cross_entropy_args *a = args;
+    for (int64_t r = 0; r < a->r; r++) {
+        const real *x = (const real *)a->logits + r * a->v;
+        real *dx = a->dlogits ? (real *)a->dlogits + r * a->v : NULL;
+        int32_t target = a->targets[r];
+        if (target == IGNORED_TARGET) {
+            a->nll[r] = 0;
+            ignore_row(dx, a->v);
+            continue;
+        }
+        double max = -INFINITY;
+        for (int64_t j = 0; j < a->v; j++) {
+            max = (double)x[j] > max ? (double)x[j] : max;
+        }
+        double total = 0;
+        for (int64_t j = 0; j < a->v; j++) {
+            total += exp((double)x[j] - max);
+        }
+        a->nll[r] = log(total) + max - (double)x[target];
+        for (int64_t j = 0; dx && j < a->v; j++) {
+            double p = exp((double)x[j] - max) / total;
+            dx[j] = (real)((p - (j == target ? 1 : 0)) * a->dloss);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+#include "kernels/ref/ref.h"
+
+void OP(sum_squares)(struct pool *pool, const void *args)
+{
+    (void)pool;
+    const struct sum_args *a = args;
+    const real *x = a->x;
+    double sum = 0;
+    for (int64_t i = 0; i < a->n; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    *a->out = sum;
+}

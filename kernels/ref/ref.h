@@ -1,0 +1,28 @@
+/* The reference: naive loops, the truth that other backends are compared with. Numbers are stored
+ * in their type and computed in double. One file an operation, compiled once a type. */
+#ifndef TANDEM_KERNELS_REF_H
+#define TANDEM_KERNELS_REF_H
+
+#include "kernels/host/loops.h"
+#include "kernels/host/real.h"
+
+void OP(gemm)(struct pool *pool, const void *args);
+void OP(embed_fwd)(struct pool *pool, const void *args);
+void OP(embed_bwd)(struct pool *pool, const void *args);
+void OP(rmsnorm_fwd)(struct pool *pool, const void *args);
+void OP(rmsnorm_bwd)(struct pool *pool, const void *args);
+void OP(rope)(struct pool *pool, const void *args);
+void OP(attention_fwd)(struct pool *pool, const void *args);
+void OP(attention_bwd)(struct pool *pool, const void *args);
+size_t OP(attention_workspace)(int num_threads, int64_t b, int64_t seq_len, int64_t h, int64_t kv,
+                               int64_t e);
+void OP(swiglu_fwd)(struct pool *pool, const void *args);
+void OP(swiglu_bwd)(struct pool *pool, const void *args);
+void OP(add)(struct pool *pool, const void *args);
+void OP(scale)(struct pool *pool, const void *args);
+void OP(cross_entropy)(struct pool *pool, const void *args);
+void OP(sum_squares)(struct pool *pool, const void *args);
+void OP(adamw)(struct pool *pool, const void *args);
+void OP(sgd)(struct pool *pool, const void *args);
+
+#endif

@@ -1,0 +1,25 @@
+#include "kernels/ref/ref.h"
+
+void OP(rope)(struct pool *pool, const void *args)
+{
+    (void)pool;
+    const struct rope_args *a = args;
+    int64_t half = a->e / 2;
+    double sign = a->backward ? -1 : 1;
+    for (int64_t r = 0; r < a->r; r++) {
+        int64_t position = a->positions ? a->positions[r] : r % a->seq_len;
+        const real *cos = (const real *)a->cos + position * half;
+        const real *sin = (const real *)a->sin + position * half;
+        for (int64_t h = 0; h < a->heads; h++) {
+            real *x = (real *)a->x + (r * a->heads + h) * a->e;
+            for (int64_t i = 0; i < half; i++) {
+                double x0 = (double)x[i];
+                double x1 = (double)x[i + half];
+                double c = (double)cos[i];
+                double s = sign * (double)sin[i];
+                x[i] = (real)(x0 * c - x1 * s);
+                x[i + half] = (real)(x1 * c + x0 * s);
+            }
+        }
+    }
+}
