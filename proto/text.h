@@ -3,12 +3,14 @@
  *
  * Reading: an unknown key, a wrong type, a number out of range or a duplicate key is an error with
  * file, line, column and the nearest name. Depth, size and number of nodes are bounded. A YAML
- * plain scalar fits a string field as it is written. A message whose only oneof is named "choice"
- * is flattened: in the file stands the word, the number or the mapping itself. Enums are words
- * without their common prefix (JOB_QUEUED is "QUEUED"), read in either case. Bytes are base64.
+ * plain scalar fits a string field as it is written; a plain null, ~ or nothing is an absent field.
+ * A message that is one oneof of a scalar and a message (ParallelChoice; see field_is_choice) is
+ * flattened: in the file stands the word, the number or the mapping itself. Enums are words without
+ * their common prefix (JOB_QUEUED is "QUEUED"), read in either case. Bytes are base64. Anchors,
+ * aliases, tags, .inf and .nan are refused.
  *
  * Writing: set fields only (has_, non-NULL, non-empty), in descriptor order; doubles with %.17g,
- * shortened where that gives the same number; int64 as numbers. */
+ * shortened where that gives the same number, nan and inf as null; int64 as numbers. */
 #ifndef TANDEM_PROTO_TEXT_H
 #define TANDEM_PROTO_TEXT_H
 
@@ -27,8 +29,8 @@ int text_parse(const char *file, const char *text, size_t len,
                const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **out,
                struct error *err);
 
-/* Sets one field by its dotted path: "training.steps", "data.train.0.path"; value is YAML. For
- * --set. */
+/* Sets one field by its dotted path: "training.steps", "data.train.0.path" (an index may be one
+ * past the end); value is YAML, for a text field the word as it stands; null clears. For --set. */
 int text_set(ProtobufCMessage *message, const char *path, const char *value, struct error *err);
 
 /* Is the field at a dotted path set (present)? Unknown path: false. */
