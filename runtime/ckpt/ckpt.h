@@ -6,10 +6,10 @@
  *   optim-R.safetensors     the same names with ".exp_avg" and ".exp_avg_sq" behind (adamw)
  *   manifest.json           format version, step, consumed samples, precision, seed, optimizer step,
  *                           for each file: size and SHA-256; for each tensor: file
- *   COMPLETE                written last
+ *   COMPLETE                written last; holds the manifest's SHA-256
  * All data ranks write (each its share of the parameters, by bytes); everything goes to
  * step-...tmp first: fsync of files, then rename, then COMPLETE. Rank 0 commits after all have
- * said that their part is on disk. */
+ * said that their part is on disk. Nothing without COMPLETE counts as a checkpoint. */
 #ifndef TANDEM_RUNTIME_CKPT_CKPT_H
 #define TANDEM_RUNTIME_CKPT_CKPT_H
 
@@ -34,7 +34,7 @@ struct ckpt_meta {
     int64_t consumed_samples; /* the global cursor */
     uint64_t seed;
     int32_t attempt;
-    double loss; /* of that step */
+    double loss; /* of that step; NAN = not known */
 };
 
 /* Draws the initial weights: Philox, keyed by (seed, name of the tensor, element), so that no
@@ -56,14 +56,19 @@ int ckpt_save_part(const char *parent, const struct ckpt_state *state,
  * the folder's name; *size_bytes what it holds. */
 int ckpt_commit(const char *parent, const struct ckpt_meta *meta, int32_t num_writers, char *dir,
                 size_t dir_size, int64_t *size_bytes, struct error *err);
+/* Instead of the commit, where a writer failed: gives the space back. */
+int ckpt_abandon(const char *parent, const struct ckpt_meta *meta, struct error *err);
 /* Removes what killed saves left: *.tmp folders, folders without COMPLETE. Called before ranks
  * start, by one process. */
 int ckpt_sweep(const char *parent, struct error *err);
 
-/* Reads a complete checkpoint: checks sizes and SHA-256 of the files that it reads, then fills
- * state and meta. */
+/* Reads a complete checkpoint: checks sizes and SHA-256 of the files that it reads (a damaged one
+ * is ERR_DATA_LOSS and named), then fills state and meta. Buffers of state that are NULL are passed
+ * over (moments, for a reader who only wants weights). */
 int ckpt_load(const char *dir, const struct ckpt_state *state, struct ckpt_meta *meta,
               struct error *err);
+/* Checks sizes and SHA-256 of every file. */
+int ckpt_verify(const char *dir, struct ckpt_meta *meta, struct error *err);
 
 /* Newest complete checkpoint below parent into dir ("" = none); *step = 0 then. */
 int ckpt_newest(const char *parent, char *dir, size_t dir_size, int64_t *step, struct error *err);
@@ -72,5 +77,8 @@ int ckpt_newest(const char *parent, char *dir, size_t dir_size, int64_t *step, s
  * weights of state, atomically: out_dir appears whole or not at all. An older one is replaced. */
 int ckpt_export_hf(const char *out_dir, const struct ckpt_state *state, const ModelConfig *config,
                    struct error *err);
+/* The same with another bound of a shard's bytes. */
+int ckpt_export_hf_shards(const char *out_dir, const struct ckpt_state *state,
+                          const ModelConfig *config, int64_t shard_bytes_max, struct error *err);
 
 #endif

@@ -1,0 +1,72 @@
+#include "runtime/ckpt/ckpt.h"
+
+#include <string.h>
+
+#include "runtime/ckpt/fill.h"
+#include "runtime/ckpt/safetensors.h"
+
+static bool ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
+static bool has_tied(const struct param_table *table)
+{
+    for (int32_t i = 0; i < table->num_params; i++) {
+        if (table->params[i].tied) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Is there a tensor that the model doesn't know? Old exports carry RoPE's frequencies, which are
+ * computed here, and some carry a tied head a second time. */
+static int check_known(const char *dir, const struct st_folder *folder,
+                       const struct param_table *table, struct error *err)
+{
+    bool tied = has_tied(table);
+    for (int64_t i = 0; i < st_folder_num_tensors(folder); i++) {
+        const char *name = st_folder_tensor(folder, i)->name;
+        if (params_find(table, name) >= 0 || ends_with(name, ".rotary_emb.inv_freq") ||
+            (tied && strcmp(name, "lm_head.weight") == 0)) {
+            continue;
+        }
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "%s: tensor \"%s\" is not one of the model's parameters", dir, name);
+    }
+    return 0;
+}
+
+static int fill_all(const char *dir, const struct st_folder *folder, const struct ckpt_state *s,
+                    struct error *err)
+{
+    for (int32_t i = 0; i < s->table->num_params; i++) {
+        const struct param *p = &s->table->params[i];
+        const struct st_file *file;
+        const struct st_tensor *t = st_folder_find(folder, p->name, &file);
+        if (!t) {
+            return error_set(err, ERR_INVALID_ARGUMENT, "%s: tensor \"%s\" is missing", dir,
+                             p->name);
+        }
+        if (fill_param(p, file, t, s->weights, s->dtype, err) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int ckpt_load_hf(const char *dir, const struct ckpt_state *state, struct error *err)
+{
+    struct st_folder *folder;
+    if (st_folder_open(&folder, dir, err) != 0) {
+        return -1;
+    }
+    int rc = check_known(dir, folder, state->table, err);
+    if (rc == 0) {
+        rc = fill_all(dir, folder, state, err);
+    }
+    st_folder_close(folder);
+    return rc;
+}
