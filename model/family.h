@@ -6,12 +6,21 @@
 #ifndef TANDEM_MODEL_FAMILY_H
 #define TANDEM_MODEL_FAMILY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/arena.h"
 #include "base/error.h"
 #include "proto/names.h"
+
+/* What the forward pass of a block keeps for its backward pass. */
+struct family_saved {
+    const char *name;
+    int64_t width; /* elements a token */
+    bool stat;     /* a statistic of a row, not an activation */
+};
+#define FAMILY_SAVED_MAX 24
 
 struct family {
     const char *model_type; /* "llama" */
@@ -21,6 +30,8 @@ struct family {
                   struct error *err);
     /* Parameters that take part in matrix products: no input embedding, the head once. */
     int64_t (*matmul_params)(const ModelConfig *config);
+    /* The saved tensors of one block; returns their number. */
+    size_t (*saved)(const ModelConfig *config, struct family_saved saved[FAMILY_SAVED_MAX]);
 };
 
 /* NULL: not known. */
@@ -32,11 +43,17 @@ int32_t family_num_units(const ModelConfig *config);
 /* Real name of a def in a layer: {layer} replaced. False if it doesn't fit. */
 bool family_param_name(const ParamDef *def, int64_t layer, char *out, size_t size);
 
+/* Elements of a def. */
+int64_t family_param_numel(const ParamDef *def);
+
 /* Parameters of the whole model, tied ones once. */
 int64_t family_num_params(const ModelConfig *config);
 
 /* Forward + backward FLOPs of one token at a mean attended length (TRAINING: 6 N' + 6 L H
  * (d_qk + d_v) T_mean; causal over seq_len: T_mean = (seq_len + 1) / 2). */
 double family_flops_per_token(const ModelConfig *config, double mean_attended);
+
+/* Elements that one block keeps for its backward pass, a token. */
+int64_t family_saved_per_token(const ModelConfig *config);
 
 #endif

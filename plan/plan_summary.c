@@ -1,0 +1,87 @@
+/* A plan in a few lines for people. */
+#include "plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+/* "tiny-llama (llama)": the folder's name, or that of config.json's folder. */
+static char *model_words(const Plan *plan)
+{
+    const ModelSpec *m = plan->spec->model;
+    const char *path = m && m->path ? m->path : m && m->config ? m->config : "";
+    size_t len = strlen(path);
+    while (len > 0 && path[len - 1] == '/') {
+        len--;
+    }
+    if (m && !m->path && len > 12 && strncmp(path + len - 12, "/config.json", 12) == 0) {
+        len -= 12;
+    }
+    size_t begin = len;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    struct buf b = {0};
+    if (len > begin) {
+        buf_append(&b, path + begin, len - begin);
+        buf_printf(&b, " (%s%s)", plan->model->config->model_type,
+                   m->path ? "" : ", random weights");
+    } else {
+        buf_puts(&b, plan->model->config->model_type);
+    }
+    return buf_take(&b);
+}
+
+static char *layout_words(const Mesh *mesh)
+{
+    const struct {
+        const char *name;
+        int64_t size;
+    } axes[] = {{"data", mesh->data},
+                {"pipeline", mesh->pipeline},
+                {"context", mesh->context},
+                {"tensor", mesh->tensor},
+                {"expert", mesh->expert}};
+    struct buf b = {0};
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+        if (axes[i].size > 1) {
+            buf_printf(&b, "%s%s %lld", b.len ? ", " : "", axes[i].name, (long long)axes[i].size);
+        }
+    }
+    if (b.len == 0) {
+        buf_puts(&b, "data 1");
+    }
+    return buf_take(&b);
+}
+
+PlanSummary *plan_summary(const Plan *plan)
+{
+    PlanSummary *s = malloc(sizeof *s);
+    ASSERT(s);
+    plan_summary__init(s);
+    s->model = model_words(plan);
+    s->has_num_params = 1;
+    s->num_params = plan->model->num_params;
+    s->layout = layout_words(plan->mesh);
+    s->has_devices = 1;
+    s->devices = plan->mesh->num_ranks;
+    s->has_micro_batches = 1;
+    s->micro_batches = plan->micro_batches;
+    s->has_total_steps = 1;
+    s->total_steps = plan->total_steps;
+    s->has_mem_bytes_per_rank = 1;
+    s->mem_bytes_per_rank = plan->memory->total_bytes;
+    s->has_flops_per_token = 1;
+    s->flops_per_token = plan->flops_per_token;
+    s->backend = strdup(plan->backend);
+    ASSERT(s->backend);
+    s->notes = calloc(plan->n_notes ? plan->n_notes : 1, sizeof *s->notes);
+    ASSERT(s->notes);
+    for (size_t i = 0; i < plan->n_notes; i++) {
+        s->notes[i] = strdup(plan->notes[i]);
+        ASSERT(s->notes[i]);
+        s->n_notes++;
+    }
+    return s;
+}

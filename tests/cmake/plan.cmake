@@ -1,0 +1,6 @@
+set(plan_case ${CMAKE_SOURCE_DIR}/tests/unit/plan_case.c)
+tandem_test(config_test ${CMAKE_SOURCE_DIR}/tests/unit/config_test.c tandem_model)
+tandem_test(family_test ${CMAKE_SOURCE_DIR}/tests/unit/family_test.c tandem_model)
+tandem_test(mesh_test ${CMAKE_SOURCE_DIR}/tests/unit/mesh_test.c tandem_plan)
+tandem_test(plan_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_test.c;${plan_case}" tandem_plan)
+tandem_test(memory_test "${CMAKE_SOURCE_DIR}/tests/unit/memory_test.c;${plan_case}" tandem_plan)

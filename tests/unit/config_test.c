@@ -1,0 +1,230 @@
+/* Hugging Face's config.json: what is read, what is refused and how the refusal reads. */
+#include "model/config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/fs.h"
+#include "model/family.h"
+
+#define BASE                                                                                       \
+    "\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 128, "                 \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"vocab_size\": 256"
+
+static ModelConfig *parse_ok(const char *text)
+{
+    ModelConfig *c = NULL;
+    struct error err = {0};
+    if (config_parse("config.json", text, strlen(text), &c, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+    return c;
+}
+
+static void assert_refused(const char *text, const char *part)
+{
+    ModelConfig *c = NULL;
+    struct error err = {0};
+    assert_int_equal(config_parse("m/config.json", text, strlen(text), &c, &err), -1);
+    assert_null(c);
+    if (!strstr(err.text, part) || strncmp(err.text, "m/config.json:", 14) != 0) {
+        fail_msg("\"%s\" does not say \"%s\"", err.text, part);
+    }
+}
+
+/* A file may leave out what the family has a default for. */
+static void defaults_are_filled_in(void **state)
+{
+    (void)state;
+    ModelConfig *c = parse_ok("{" BASE "}");
+    assert_int_equal(c->head_dim, 8);
+    assert_int_equal(c->num_key_value_heads, 8);
+    assert_int_equal(c->max_position_embeddings, 2048);
+    assert_true(c->rms_norm_eps == 1e-6);
+    assert_true(c->rope_theta == 10000.0);
+    assert_true(c->initializer_range == 0.02);
+    assert_false(c->tie_word_embeddings);
+    assert_null(c->rope_scaling);
+    assert_true(c->has_rope_theta);
+    model_config__free_unpacked(c, NULL);
+}
+
+/* head_dim is its own key: heads x head_dim need not be hidden_size. */
+static void head_dim_may_differ_from_hidden_over_heads(void **state)
+{
+    (void)state;
+    ModelConfig *c = parse_ok("{" BASE ", \"head_dim\": 32, \"num_key_value_heads\": 2}");
+    assert_int_equal(c->head_dim, 32);
+    assert_int_equal(c->num_key_value_heads, 2);
+    model_config__free_unpacked(c, NULL);
+}
+
+static void golden_configs_are_read(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"llama-tiny", "llama-tied", "llama-deep",
+                                        "llama-deep-tied"};
+    for (size_t i = 0; i < 4; i++) {
+        char path[512], *text;
+        size_t len;
+        struct error err = {0};
+        snprintf(path, sizeof path, "%s/tests/golden/%s/config.json", TANDEM_SOURCE_DIR, names[i]);
+        assert_int_equal(fs_read_file(path, 65536, &text, &len, &err), 0);
+        ModelConfig *c = NULL;
+        assert_int_equal(config_parse(path, text, len, &c, &err), 0);
+        assert_int_equal(c->tie_word_embeddings, strstr(names[i], "tied") != NULL);
+        assert_string_equal(c->config_json, text);
+        model_config__free_unpacked(c, NULL);
+        free(text);
+    }
+}
+
+/* Both spellings of the type, and the newer place of theta. */
+static void llama3_rope_is_read_in_each_spelling(void **state)
+{
+    (void)state;
+#define L3                                                                                         \
+    "\"factor\": 8.0, \"low_freq_factor\": 1, \"high_freq_factor\": 4.0, "                         \
+    "\"original_max_position_embeddings\": 128"
+    static const char *const texts[] = {
+        "{" BASE ", \"rope_scaling\": {\"rope_type\": \"llama3\", " L3 "}, \"rope_theta\": 5e5}",
+        "{" BASE ", \"rope_scaling\": {\"type\": \"llama3\", " L3 "}, \"rope_theta\": 5e5}",
+        "{" BASE ", \"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 5e5, " L3 "}}",
+    };
+    for (size_t i = 0; i < 3; i++) {
+        ModelConfig *c = parse_ok(texts[i]);
+        assert_non_null(c->rope_scaling);
+        assert_string_equal(c->rope_scaling->rope_type, "llama3");
+        assert_true(c->rope_scaling->factor == 8.0);
+        assert_true(c->rope_scaling->low_freq_factor == 1.0);
+        assert_int_equal(c->rope_scaling->original_max_position_embeddings, 128);
+        assert_true(c->rope_theta == 5e5);
+        model_config__free_unpacked(c, NULL);
+    }
+    ModelConfig *c = parse_ok("{" BASE ", \"rope_scaling\": {\"type\": \"default\"}}");
+    assert_null(c->rope_scaling);
+    model_config__free_unpacked(c, NULL);
+}
+
+/* A key that would change the arithmetic is never passed over in silence. */
+static void what_we_cannot_compute_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{\"model_type\": \"gpt2\"}", "model_type \"gpt2\" is not supported"},
+        {"{" BASE ", \"hidden_act\": \"gelu\"}", "hidden_act \"gelu\""},
+        {"{" BASE ", \"attention_bias\": true}", "attention_bias true"},
+        {"{" BASE ", \"mlp_bias\": true}", "mlp_bias true"},
+        {"{" BASE ", \"pretraining_tp\": 2}", "pretraining_tp 2"},
+        {"{" BASE ", \"sliding_window\": 4096}", "sliding_window"},
+        {"{" BASE ", \"attention_dropout\": 0.1}", "attention_dropout 0.1"},
+        {"{" BASE ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor 0.5"},
+        {"{" BASE ", \"quantization_config\": {}}", "quantization_config"},
+        {"{" BASE ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "\"linear\""},
+        {"{" BASE ", \"rope_scaling\": {\"factor\": 2}}", "no rope_type"},
+        {"{" BASE ", \"rope_scaling\": {\"rope_type\": \"llama3\"}}", "factor is missing"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_refused(cases[i][0], cases[i][1]);
+    }
+}
+
+/* Sizes come from outside: each is bounded before it is multiplied. */
+static void sizes_are_bounded_and_divisible(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"[]", "not a JSON object"},
+        {"{\"a\": ", "m/config.json:1:"},
+        {"{}", "model_type is missing"},
+        {"{\"model_type\": \"llama\"}", "hidden_size is missing"},
+        {"{" BASE ", \"hidden_size\": 64}", "duplicate"},
+        {"{" BASE ", \"num_key_value_heads\": 3}", "not divisible by num_key_value_heads 3"},
+        {"{" BASE ", \"head_dim\": 7}", "head_dim 7 is odd"},
+        {"{" BASE ", \"head_dim\": -2}", "head_dim is -2"},
+        {"{" BASE ", \"head_dim\": \"8\"}", "head_dim is not a whole number"},
+        {"{" BASE ", \"num_key_value_heads\": 0}", "num_key_value_heads is 0"},
+        {"{" BASE ", \"max_position_embeddings\": 9223372036854775807}", "max_position_embeddings"},
+        {"{" BASE ", \"rms_norm_eps\": -1}", "rms_norm_eps"},
+        {"{" BASE ", \"tie_word_embeddings\": 1}", "tie_word_embeddings"},
+        {"{\"model_type\": \"llama\", \"hidden_size\": 65, \"intermediate_size\": 1, "
+         "\"num_hidden_layers\": 1, \"num_attention_heads\": 8, \"vocab_size\": 2}",
+         "hidden_size 65 is not divisible"},
+        {"{\"model_type\": \"llama\", \"hidden_size\": 1048576, \"intermediate_size\": 4194304, "
+         "\"num_hidden_layers\": 16384, \"num_attention_heads\": 128, \"head_dim\": 128, "
+         "\"vocab_size\": 2}",
+         "parameters; at most"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_refused(cases[i][0], cases[i][1]);
+    }
+}
+
+/* An export must load again, here and in transformers: our reader accepts what we write, and what
+ * it did not know is still there. */
+static void an_export_keeps_unknown_keys_and_sets_the_dtype(void **state)
+{
+    (void)state;
+    ModelConfig *c = parse_ok("{" BASE ", \"torch_dtype\": \"bfloat16\", \"my_key\": [1, 2], "
+                              "\"eos_token_id\": [5, 6], \"rms_norm_eps\": 1e-05}");
+    assert_int_equal(c->eos_token_id, 5);
+    char *text = config_to_json(c, "float32");
+    assert_non_null(strstr(text, "\"torch_dtype\": \"float32\""));
+    assert_non_null(strstr(text, "my_key"));
+    assert_non_null(strstr(text, "\"LlamaForCausalLM\""));
+    ModelConfig *again = parse_ok(text);
+    assert_int_equal(again->head_dim, 8);
+    assert_true(again->rms_norm_eps == c->rms_norm_eps);
+    assert_non_null(strstr(text, "6"));
+    model_config__free_unpacked(again, NULL);
+    free(text);
+    model_config__free_unpacked(c, NULL);
+}
+
+static void an_export_without_the_file_has_every_key(void **state)
+{
+    (void)state;
+    ModelConfig *c = parse_ok(
+        "{" BASE
+        ", \"tie_word_embeddings\": true, \"rope_scaling\": {\"rope_type\": \"llama3\", " L3 "}}");
+    free(c->config_json);
+    c->config_json = NULL;
+    char *text = config_to_json(c, "float64");
+    ModelConfig *again = parse_ok(text);
+    free(again->config_json);
+    again->config_json = NULL;
+    size_t len = model_config__get_packed_size(c);
+    assert_int_equal(model_config__get_packed_size(again), len);
+    uint8_t *a = malloc(len), *b = malloc(len);
+    assert_true(a && b);
+    model_config__pack(c, a);
+    model_config__pack(again, b);
+    assert_memory_equal(a, b, len);
+    free(a);
+    free(b);
+    free(text);
+    model_config__free_unpacked(again, NULL);
+    model_config__free_unpacked(c, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_filled_in),
+        cmocka_unit_test(head_dim_may_differ_from_hidden_over_heads),
+        cmocka_unit_test(golden_configs_are_read),
+        cmocka_unit_test(llama3_rope_is_read_in_each_spelling),
+        cmocka_unit_test(what_we_cannot_compute_is_refused_by_name),
+        cmocka_unit_test(sizes_are_bounded_and_divisible),
+        cmocka_unit_test(an_export_keeps_unknown_keys_and_sets_the_dtype),
+        cmocka_unit_test(an_export_without_the_file_has_every_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,150 @@
+/* Parameter tables and FLOPs of families against counts made by hand and public figures. */
+#include "model/family.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static ModelConfig llama(int64_t layers, int64_t d, int64_t f, int64_t h, int64_t kv, int64_t v)
+{
+    ModelConfig c = MODEL_CONFIG__INIT;
+    c.model_type = "llama";
+    c.num_hidden_layers = layers;
+    c.hidden_size = d;
+    c.intermediate_size = f;
+    c.num_attention_heads = h;
+    c.num_key_value_heads = kv;
+    c.head_dim = d / h;
+    c.vocab_size = v;
+    return c;
+}
+
+/* Published sizes of Llama 3. */
+static void llama3_has_its_published_parameters(void **state)
+{
+    (void)state;
+    ModelConfig c8 = llama(32, 4096, 14336, 32, 8, 128256);
+    ModelConfig c70 = llama(80, 8192, 28672, 64, 8, 128256);
+    ModelConfig c405 = llama(126, 16384, 53248, 128, 8, 128256);
+    assert_int_equal(family_num_params(&c8), 8030261248);
+    assert_int_equal(family_num_params(&c70), 70553706496);
+    assert_int_equal(family_num_params(&c405), 405853388800);
+    assert_int_equal(family_num_units(&c405), 128);
+}
+
+/* A tied head is the embedding: counted once, no line of its own. */
+static void a_tied_head_has_no_parameters_of_its_own(void **state)
+{
+    (void)state;
+    ModelConfig c = llama(3, 64, 160, 4, 2, 277);
+    int64_t untied = family_num_params(&c);
+    c.tie_word_embeddings = 1;
+    assert_int_equal(untied - family_num_params(&c), 277 * 64);
+    struct arena arena = {0};
+    ParamDef **defs;
+    size_t num;
+    assert_int_equal(family_find("llama")->params(&c, &arena, &defs, &num, NULL), 0);
+    assert_int_equal(num, 11);
+    assert_true(defs[0]->tied);
+    assert_string_equal(defs[num - 1]->name, "model.norm.weight");
+    arena_free(&arena);
+}
+
+/* Weight decay and tensor spread follow from what a tensor is. */
+static void the_table_says_how_each_parameter_lies(void **state)
+{
+    (void)state;
+    ModelConfig c = llama(2, 64, 136, 8, 4, 256);
+    struct arena arena = {0};
+    ParamDef **defs;
+    size_t num;
+    assert_int_equal(family_find("llama")->params(&c, &arena, &defs, &num, NULL), 0);
+    assert_int_equal(num, 12);
+    for (size_t i = 0; i < num; i++) {
+        bool norm = strstr(defs[i]->name, "norm") != NULL;
+        bool columns = strstr(defs[i]->name, "o_proj") || strstr(defs[i]->name, "down_proj");
+        assert_int_equal(defs[i]->decay, !norm);
+        assert_int_equal(defs[i]->init_ones, norm);
+        assert_int_equal(defs[i]->n_shape, norm ? 1 : 2);
+        assert_int_equal(defs[i]->tensor_spread, norm ? SPREAD_REPLICATE : SPREAD_SHARD);
+        assert_int_equal(defs[i]->shard_dim, columns ? 1 : 0);
+    }
+    char name[64];
+    assert_true(family_param_name(defs[3], 11, name, sizeof name));
+    assert_string_equal(name, "model.layers.11.self_attn.k_proj.weight");
+    assert_int_equal(defs[3]->shape[0], 32);
+    assert_int_equal(defs[3]->shape[1], 64);
+    assert_false(family_param_name(defs[3], 11, name, 16));
+    arena_free(&arena);
+}
+
+/* llama-tiny (tests/golden): D 64, F 136, H 8, K 4, head 8, V 256, L 2, T = 12.
+ * A layer's products: q and o 2 * 64 * 64, k and v 2 * 32 * 64, MLP 3 * 136 * 64 = 38,400; two of
+ * them and the head 256 * 64 are 93,184. Attention: L 2 * H 8 * (8 + 8) * 6.5. */
+static void flops_a_token_equal_a_count_by_hand(void **state)
+{
+    (void)state;
+    ModelConfig c = llama(2, 64, 136, 8, 4, 256);
+    assert_int_equal(family_find("llama")->matmul_params(&c), 93184);
+    double by_hand = 6.0 * 93184 + 6.0 * 2 * 8 * 16 * 6.5;
+    assert_true(family_flops_per_token(&c, 6.5) == by_hand);
+    /* llama-tied: the head counts once although it has no weights of its own. */
+    c = llama(3, 64, 160, 4, 2, 277);
+    c.tie_word_embeddings = 1;
+    assert_int_equal(family_find("llama")->matmul_params(&c), 3 * (12288 + 30720) + 277 * 64);
+}
+
+/* The 6 N rule: for a large model and a short context, FLOPs a token are 6 N within a few percent;
+ * Llama-3-405B on 15.6e12 tokens takes 3.8e25. */
+static void large_models_follow_the_six_n_rule(void **state)
+{
+    (void)state;
+    ModelConfig c = llama(126, 16384, 53248, 128, 8, 128256);
+    double flops = family_flops_per_token(&c, (8192 + 1) / 2.0);
+    double six_n = 6.0 * 405853388800.0;
+    assert_true(flops / six_n > 0.99 && flops / six_n < 1.1);
+    assert_true(flops * 15.6e12 > 3.75e25 && flops * 15.6e12 < 4.2e25);
+}
+
+/* Llama, a token and layer: 4 D + 2 H dh + 2 K dh + 3 F activations (bytes in bf16: twice that, as
+ * the closed form has it), H log-sum-exps and two norm statistics. */
+static void saved_tensors_add_up_to_the_closed_form(void **state)
+{
+    (void)state;
+    ModelConfig c = llama(32, 4096, 14336, 32, 8, 128256);
+    struct family_saved saved[FAMILY_SAVED_MAX];
+    size_t num = family_find("llama")->saved(&c, saved);
+    int64_t activations = 0, stats = 0;
+    for (size_t i = 0; i < num; i++) {
+        *(saved[i].stat ? &stats : &activations) += saved[i].width;
+    }
+    assert_int_equal(2 * activations, 8 * 4096 + 4 * 32 * 128 + 4 * 8 * 128 + 6 * 14336);
+    assert_int_equal(stats, 32 + 2);
+    assert_int_equal(family_saved_per_token(&c), activations + stats);
+}
+
+static void an_unknown_family_is_not_found(void **state)
+{
+    (void)state;
+    assert_null(family_find("bert"));
+    assert_null(family_find(NULL));
+    assert_non_null(family_find("llama"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(llama3_has_its_published_parameters),
+        cmocka_unit_test(a_tied_head_has_no_parameters_of_its_own),
+        cmocka_unit_test(the_table_says_how_each_parameter_lies),
+        cmocka_unit_test(flops_a_token_equal_a_count_by_hand),
+        cmocka_unit_test(large_models_follow_the_six_n_rule),
+        cmocka_unit_test(saved_tensors_add_up_to_the_closed_form),
+        cmocka_unit_test(an_unknown_family_is_not_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

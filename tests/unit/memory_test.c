@@ -1,0 +1,152 @@
+/* The memory estimate against the closed forms and public figures. */
+#include "plan/memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/family.h"
+#include "plan_case.h"
+
+static struct plan_case *c;
+
+static int setup(void **state)
+{
+    (void)state;
+    c = plan_case_new();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    plan_case_free(c);
+    return 0;
+}
+
+/* fp32 training: weight, gradient, two moments of 4 bytes; sgd keeps no moments; fp64 twice. */
+static void state_bytes_a_parameter_follow_precision_and_optimizer(void **state)
+{
+    (void)state;
+    assert_int_equal(memory_state_size(&c->training), 16);
+    c->optimizer.name = (char *)"sgd";
+    assert_int_equal(memory_state_size(&c->training), 8);
+    c->training.precision = (char *)"fp64";
+    assert_int_equal(memory_state_size(&c->training), 16);
+    c->optimizer.name = (char *)"adamw";
+    assert_int_equal(memory_state_size(&c->training), 32);
+}
+
+/* Plain data parallel keeps the whole state on each rank: 128.5 GB for 8.03e9 parameters, 120 GB
+ * for 7.5e9, 1,120 GB for 70e9; the number of ranks changes nothing. */
+static void state_of_known_models_is_as_published(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t num_params;
+        double gb;
+    } cases[] = {{8030261248, 128.5}, {7500000000, 120}, {70000000000, 1120}};
+    for (size_t i = 0; i < 3; i++) {
+        MemoryEstimate one, many;
+        memory_estimate(&one, &c->config, &c->training, cases[i].num_params, 1);
+        memory_estimate(&many, &c->config, &c->training, cases[i].num_params, 64);
+        int64_t sum = one.params_bytes + one.grads_bytes + one.optimizer_bytes;
+        assert_int_equal(sum, 16 * cases[i].num_params);
+        assert_true((double)sum / 1e9 > cases[i].gb - 0.05);
+        assert_true((double)sum / 1e9 < cases[i].gb + 0.05);
+        assert_int_equal(one.total_bytes, many.total_bytes);
+    }
+}
+
+/* Activations = rows x saved elements of all blocks, and the head's two inputs; logits rows x V. */
+static void activations_add_up_from_the_saved_tensors(void **state)
+{
+    (void)state;
+    plan_case_config(c, 32, 4096, 14336, 32, 8, 128256);
+    c->training.seq_len = 2048;
+    c->training.micro_batch_size = 2;
+    MemoryEstimate m;
+    memory_estimate(&m, &c->config, &c->training, 1000, 1);
+    int64_t block = 4 * 4096 + 2 * 4096 + 2 * 1024 + 3 * 14336 + 32 + 2;
+    int64_t rows = 2 * 2048;
+    assert_int_equal(m.activations_bytes, rows * 4 * (32 * block + 2 * 4096 + 1));
+    assert_int_equal(m.logits_bytes, rows * 4 * 128256);
+    assert_int_equal(m.total_bytes, m.params_bytes + m.grads_bytes + m.optimizer_bytes +
+                                        m.activations_bytes + m.logits_bytes + m.overhead_bytes);
+    assert_true(m.overhead_bytes >= rows * 4 * block + MEMORY_FIXED_BYTES);
+}
+
+/* The shared segment holds each rank's gradients and the communicator's small areas; one rank needs
+ * none. */
+static void only_gradients_lie_in_the_shared_segment(void **state)
+{
+    (void)state;
+    MemoryEstimate m;
+    memory_estimate(&m, &c->config, &c->training, 1000, 1);
+    assert_int_equal(m.shared_bytes, 0);
+    memory_estimate(&m, &c->config, &c->training, 1000, 2);
+    assert_int_equal(m.shared_bytes, 4096 + MEMORY_COMM_BYTES);
+    assert_true(m.shared_bytes >= m.grads_bytes);
+}
+
+/* Sizes of a job file can be anything: the estimate stops at its cap, it never wraps. */
+static void absurd_sizes_do_not_overflow(void **state)
+{
+    (void)state;
+    c->training.seq_len = INT64_MAX;
+    c->training.micro_batch_size = INT64_MAX;
+    MemoryEstimate m;
+    memory_estimate(&m, &c->config, &c->training, (int64_t)1 << 50, 2);
+    assert_int_equal(m.activations_bytes, MEMORY_MAX_BYTES);
+    assert_true(m.total_bytes > MEMORY_MAX_BYTES);
+}
+
+/* A job that can't fit is refused before it starts, with what is missing and what lowers it. */
+static void too_little_memory_is_refused_with_the_difference(void **state)
+{
+    (void)state;
+    plan_case_config(c, 32, 4096, 14336, 32, 8, 128256);
+    plan_case_cluster(c, 1, 4, 8, (int64_t)80 << 30);
+    plan_case_refused(c, "memory: device 0 of node node0 needs");
+    plan_case_refused(c, "and has 80.00:");
+    plan_case_refused(c, "weights, gradients and optimizer 119.66");
+    plan_case_refused(c, "training.optimizer.name: sgd");
+    c->optimizer.name = (char *)"sgd";
+    Plan *p = plan_case_build(c);
+    plan__free_unpacked(p, NULL);
+}
+
+/* Ranks of one host share its memory. */
+static void ranks_of_a_node_share_its_memory(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 1, 4, 8, 0);
+    Plan *p = plan_case_build(c);
+    int64_t total = p->memory->total_bytes;
+    plan__free_unpacked(p, NULL);
+    c->nodes[0].mem_bytes = 2 * total;
+    p = plan_case_build(c);
+    plan__free_unpacked(p, NULL);
+    c->nodes[0].mem_bytes = 2 * total - 1;
+    plan_case_refused(c, "node node0 with 2 ranks");
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(state_bytes_a_parameter_follow_precision_and_optimizer),
+        T(state_of_known_models_is_as_published),
+        T(activations_add_up_from_the_saved_tensors),
+        T(only_gradients_lie_in_the_shared_segment),
+        T(absurd_sizes_do_not_overflow),
+        T(too_little_memory_is_refused_with_the_difference),
+        T(ranks_of_a_node_share_its_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
