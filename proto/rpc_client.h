@@ -16,6 +16,7 @@ struct rpc_stream;
 struct rpc_channel_options {
     const char *target;   /* host:port or unix:/path */
     const char *token;    /* sent as "authorization: Bearer ..."; NULL = none */
+    bool wait_ready;      /* calls wait for the server to come up, until their deadline */
 };
 
 /* Doesn't connect yet. Off loopback it needs TLS, which isn't there yet: refused. */
@@ -25,7 +26,7 @@ void rpc_channel_close(struct rpc_channel *c);
 
 /* method: "/tandem.v1.Jobs/Submit". *reply is unpacked with descriptor; freed by
  * protobuf_c_message_free_unpacked(reply, NULL). A server's status becomes err; a server that
- * can't be reached gives ERR_UNAVAILABLE. wait_ready: retry the connection until the deadline. */
+ * can't be reached gives ERR_UNAVAILABLE. deadline_ms: from now; it must be positive. */
 int rpc_call(struct rpc_channel *c, const char *method, const ProtobufCMessage *request,
              const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
              int64_t deadline_ms, struct error *err);
@@ -35,17 +36,20 @@ int rpc_stream_open(struct rpc_channel *c, const char *method, const ProtobufCMe
                     struct rpc_stream **out, struct error *err);
 /* Blocks until the message is handed to the transport. */
 int rpc_stream_send(struct rpc_stream *s, const ProtobufCMessage *message, struct error *err);
+/* The client sends no more; the server may go on. */
+int rpc_stream_half_close(struct rpc_stream *s, struct error *err);
 /* Next message within timeout_ms (-1 = for ever). 1 = *reply is there; 0 = the stream ended with
  * OK; -1 = err (ERR_DEADLINE_EXCEEDED after timeout_ms: the stream goes on, call again). */
 int rpc_stream_recv(struct rpc_stream *s, const ProtobufCMessageDescriptor *descriptor,
                     ProtobufCMessage **reply, int64_t timeout_ms, struct error *err);
 /* Any thread: both directions end; a blocked recv or send returns. */
 void rpc_stream_cancel(struct rpc_stream *s);
+/* Once no other thread uses it any more. */
 void rpc_stream_close(struct rpc_stream *s);
 
 /* Where the server is and by what right, as the CLI finds it: --server, TANDEM_SERVER, then the
  * user's config folder (which tandemd --dev writes); the token file by TANDEM_TOKEN_FILE. Strings
- * are malloc'ed. token may come out NULL (unix sockets need none). */
+ * are malloc'ed. token may come out NULL (unix sockets need none, or the file isn't there). */
 int rpc_find_server(const char *server_flag, char **target, char **token, struct error *err);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -25,7 +26,11 @@ struct caller {
 };
 const struct caller *call_caller(const struct call *c);
 
-/* Unary: one of these two, once. */
+/* A message, in or out, has at most so many bytes: what every gRPC client takes by default. A
+ * larger reply fails with RESOURCE_EXHAUSTED, a larger streamed message is lost and counted. */
+#define CALL_MESSAGE_MAX_BYTES ((size_t)4 << 20)
+
+/* Unary: one of these two, once. The text of a failure is cut at 1 KB. */
 void call_reply(struct call *c, const ProtobufCMessage *reply);
 void call_fail(struct call *c, enum error_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -42,6 +47,11 @@ bool call_send_packed(struct call *c, const struct call_packed *p);
 void call_packed_free(struct call_packed *p);
 /* Messages that are queued now. */
 uint32_t call_queued(struct call *c);
+/* Messages that were lost so far. */
+uint64_t call_dropped(struct call *c);
+/* Bidi: while held, no further message is read, and the client's sends fill its window and wait.
+ * One message more may come. */
+void call_hold(struct call *c, bool hold);
 /* Ends a stream with OK after what is queued. */
 void call_finish(struct call *c);
 /* True once the peer is gone or the call has ended. */
