@@ -36,6 +36,9 @@ int comm_host_open(struct comm_host_world **out, int fd, int32_t rank, int32_t n
                    int64_t deadline_ms, struct error *err);
 void comm_host_close(struct comm_host_world *w);
 
+/* This rank can't go on: every call of every rank fails from now on, saying reason. Any thread. */
+void comm_host_abort(struct comm_host_world *w, const char *reason);
+
 /* Zeroed, 64-byte aligned memory in this rank's area; NULL = the area is full. Never returned. */
 void *comm_host_alloc(struct comm_host_world *w, size_t bytes);
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "proto/names.h"
 
@@ -30,6 +31,14 @@ int link_send(struct link *l, const RankUp *message, struct error *err);
 /* The next command. *out is freed with rank_down__free_unpacked; NULL = none within timeout_ms
  * (0 = don't wait). -1: the other side is gone, or sent nonsense. */
 int link_poll(struct link *l, int64_t timeout_ms, RankDown **out, struct error *err);
+
+/* For the main of a rank, first of all: the kernel kills this process when the one at the other end
+ * of fd (a socketpair that the parent made) dies. -1: it is dead already, or isn't the parent.
+ * The parent's thread that started this process must live as long as the parent. */
+int link_die_with_parent(int fd, struct error *err);
+
+/* Appends a frame: length, then the message. -1: over LINK_MESSAGE_MAX. */
+int link_frame(struct buf *out, const ProtobufCMessage *message, struct error *err);
 
 /* The other end, in tandem-node: frames of a stream. Appends bytes as they come; *out = the next
  * whole frame's body (borrowed from the decoder until the next call), NULL = not yet. -1: a frame

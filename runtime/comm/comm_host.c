@@ -1,0 +1,236 @@
+/* Opening the gang's segment, memory from it, communicators, and the table of comm.h: each call is
+ * checked here and put onto its stream; comm_host_call.c runs it there. */
+#include "runtime/comm/comm_host.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "runtime/comm/comm_host_group.h"
+
+#define SPINS 2000
+
+struct comm_host_world {
+    struct segment_header *segment;
+    int32_t rank;
+    int32_t num_ranks;
+    int64_t deadline_ms;
+    int spins;
+    size_t area_used;
+    int32_t num_comms;                     /* of two or more members */
+    uint64_t sets[SEGMENT_COMMS_PER_RANK]; /* hash of each one's members */
+};
+
+/* ---- world ------------------------------------------------------------------------------------
+ */
+
+/* Spinning helps only where every rank has a core of its own. */
+static int spins_for(int32_t num_ranks)
+{
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores) != 0) {
+        return 0;
+    }
+    return num_ranks <= CPU_COUNT(&cores) ? SPINS : 0;
+}
+
+int comm_host_open(struct comm_host_world **out, int fd, int32_t rank, int32_t num_ranks,
+                   int64_t deadline_ms, struct error *err)
+{
+    ASSERT(num_ranks >= 1 && num_ranks <= COMM_HOST_MAX_RANKS);
+    ASSERT(rank >= 0 && rank < num_ranks);
+    ASSERT(deadline_ms > 0);
+    struct comm_host_world *w = calloc(1, sizeof *w);
+    if (!w) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "open the shared segment: out of memory");
+    }
+    if (segment_map(fd, num_ranks, &w->segment, err) != 0) {
+        free(w);
+        return -1;
+    }
+    w->rank = rank;
+    w->num_ranks = num_ranks;
+    w->deadline_ms = deadline_ms;
+    w->spins = spins_for(num_ranks);
+    *out = w;
+    return 0;
+}
+
+void comm_host_close(struct comm_host_world *w)
+{
+    if (w) {
+        segment_unmap(w->segment);
+        free(w);
+    }
+}
+
+void *comm_host_alloc(struct comm_host_world *w, size_t bytes)
+{
+    size_t need = (bytes + 63) / 64 * 64;
+    if (need < bytes || need > w->segment->area_bytes - w->area_used) {
+        return NULL;
+    }
+    char *mem = (char *)w->segment + segment_area_offset(w->segment, w->rank) + w->area_used;
+    w->area_used += need;
+#ifdef MADV_POPULATE_WRITE
+    /* Touched now, in one call, not page by page in the first step. Best effort. */
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)mem & ~(page - 1),
+              end = ((uintptr_t)mem + need + page - 1) & ~(page - 1);
+    madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
+#endif
+    return mem;
+}
+
+void comm_host_abort(struct comm_host_world *w, const char *reason)
+{
+    comm_host_segment_abort(w->segment, w->rank, reason);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------
+ */
+
+static int enqueue(struct comm *c, struct stream *s, const struct host_call *call,
+                   struct error *err)
+{
+    struct host_group *g = (struct host_group *)c;
+    int64_t most = (int64_t)1 << 48;
+    ASSERT(call->n >= 0 && call->n <= most / c->size);
+    ASSERT(call->root >= 0 && call->root < c->size);
+    if ((call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE_SCATTER) &&
+        call->dtype != DTYPE_F32 && call->dtype != DTYPE_F64) {
+        return error_set(err, ERR_UNIMPLEMENTED, "comm_host: reductions are in fp32 and fp64 only");
+    }
+    if (c->size == 1 && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_BROADCAST)) {
+        return 0;
+    }
+    struct host_call mine = *call;
+    mine.group = g;
+    static_assert(sizeof mine <= DEVICE_CALL_BYTES, "a call travels through the stream by value");
+    return g->dev->ops->host_call(g->dev, s, host_call_run, &mine, sizeof mine, err);
+}
+
+static int host_all_reduce(struct comm *c, struct stream *s, void *buf, int64_t n, enum dtype t,
+                           enum comm_op op, struct error *err)
+{
+    struct host_call call = {.kind = CALL_ALL_REDUCE, .dtype = t, .op = op, .n = n, .dst = buf};
+    return enqueue(c, s, &call, err);
+}
+
+static int host_reduce_scatter(struct comm *c, struct stream *s, void *dst, const void *src,
+                               int64_t n, enum dtype t, struct error *err)
+{
+    struct host_call call = {
+        .kind = CALL_REDUCE_SCATTER, .dtype = t, .op = COMM_SUM, .n = n, .dst = dst, .src = src};
+    return enqueue(c, s, &call, err);
+}
+
+static int host_all_gather(struct comm *c, struct stream *s, void *dst, const void *src, int64_t n,
+                           enum dtype t, struct error *err)
+{
+    struct host_call call = {.kind = CALL_ALL_GATHER, .dtype = t, .n = n, .dst = dst, .src = src};
+    return enqueue(c, s, &call, err);
+}
+
+static int host_broadcast(struct comm *c, struct stream *s, void *buf, int64_t n, enum dtype t,
+                          int32_t root, struct error *err)
+{
+    struct host_call call = {.kind = CALL_BROADCAST, .dtype = t, .root = root, .n = n, .dst = buf};
+    return enqueue(c, s, &call, err);
+}
+
+static int host_barrier(struct comm *c, struct stream *s, struct error *err)
+{
+    struct host_call call = {.kind = CALL_BARRIER};
+    return enqueue(c, s, &call, err);
+}
+
+static void host_free(struct comm *c)
+{
+    free(c);
+}
+
+static const struct comm_ops host_ops = {
+    .name = "host",
+    .free = host_free,
+    .all_reduce = host_all_reduce,
+    .reduce_scatter = host_reduce_scatter,
+    .all_gather = host_all_gather,
+    .broadcast = host_broadcast,
+    .barrier = host_barrier,
+};
+
+/* ---- communicators ----------------------------------------------------------------------------
+ */
+
+static uint64_t hash_mix(uint64_t h, uint64_t value)
+{
+    h ^= value + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2);
+    h *= 0xff51afd7ed558ccdu;
+    return h ^ (h >> 33);
+}
+
+/* Which communicator this is, alike for all its members and without asking them: its members, and
+ * how many of the same members each of them made before it. */
+static uint64_t comm_key(struct comm_host_world *w, const int32_t *members, int32_t num)
+{
+    uint64_t set = hash_mix(1, (uint64_t)num);
+    for (int32_t i = 0; i < num; i++) {
+        set = hash_mix(set, (uint64_t)members[i]);
+    }
+    uint64_t before = 0;
+    for (int32_t i = 0; i < w->num_comms; i++) {
+        before += w->sets[i] == set;
+    }
+    w->sets[w->num_comms] = set;
+    uint64_t key = hash_mix(set, before);
+    return key ? key : 1;
+}
+
+static int group_join(struct comm_host_world *w, struct host_group *g, struct error *err)
+{
+    if (w->num_comms == SEGMENT_COMMS_PER_RANK) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED,
+                         "rank %d is in %d communicators already; more can't be", (int)w->rank,
+                         SEGMENT_COMMS_PER_RANK);
+    }
+    uint64_t key = comm_key(w, g->members, g->base.size);
+    g->slot = segment_slot_claim(w->segment, key);
+    ASSERT(g->slot); /* there are slots for all communicators that the ranks may be in */
+    g->staging_idx = (uint32_t)w->num_comms++;
+    g->staging[g->base.rank] = (char *)w->segment + segment_staging_offset(w->segment, w->rank) +
+                               g->staging_idx * SEGMENT_STAGING_BYTES;
+    return 0;
+}
+
+int comm_host_comm_new(struct comm_host_world *w, struct device *dev, const int32_t *members,
+                       int32_t num_members, struct comm **out, struct error *err)
+{
+    ASSERT(num_members >= 1 && num_members <= w->num_ranks);
+    struct host_group *g = calloc(1, sizeof *g);
+    if (!g) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "new communicator: out of memory");
+    }
+    g->base = (struct comm){.ops = &host_ops, .rank = -1, .size = num_members};
+    for (int32_t i = 0; i < num_members; i++) {
+        ASSERT(members[i] >= 0 && members[i] < w->num_ranks);
+        ASSERT(i == 0 || members[i] > members[i - 1]);
+        g->members[i] = members[i];
+        g->base.rank = members[i] == w->rank ? i : g->base.rank;
+    }
+    ASSERT(g->base.rank >= 0);
+    g->dev = dev;
+    g->segment = w->segment;
+    g->world_rank = w->rank;
+    g->deadline_ns = w->deadline_ms * 1000000;
+    g->spins = w->spins;
+    if (num_members > 1 && group_join(w, g, err) != 0) {
+        free(g);
+        return -1;
+    }
+    *out = &g->base;
+    return 0;
+}

@@ -1,0 +1,202 @@
+/* The barrier of a communicator, and the comparison of what its members call.
+ *
+ * Each member counts itself in; the last one opens the next generation and wakes the others. A
+ * member also writes down in its own line how far it came: so the missing one has a name. */
+#include "runtime/comm/comm_host_group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+static void group_digits(int64_t n, char out[32])
+{
+    char digits[24];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)n);
+    int at = 0;
+    for (int i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0) {
+            out[at++] = ',';
+        }
+        out[at++] = digits[i];
+    }
+    out[at] = 0;
+}
+
+void host_call_text(const struct segment_call *call, char text[HOST_CALL_TEXT_MAX])
+{
+    static const char *const kinds[] = {"no call",    "all_reduce", "reduce_scatter",
+                                        "all_gather", "broadcast",  "barrier"};
+    static const char *const dtypes[] = {"fp32", "fp64", "bf16", "int32"};
+    uint32_t kind = call->kind <= CALL_BARRIER ? call->kind : 0;
+    if (kind == 0 || kind == CALL_BARRIER) {
+        snprintf(text, HOST_CALL_TEXT_MAX, "%s", kinds[kind]);
+        return;
+    }
+    char count[32], more[32] = "";
+    group_digits(call->n, count);
+    if (kind == CALL_BROADCAST) {
+        snprintf(more, sizeof more, " from member %d", (int)call->root);
+    } else if (call->op == COMM_MAX) {
+        snprintf(more, sizeof more, " (max)");
+    }
+    snprintf(text, HOST_CALL_TEXT_MAX, "%s of %s %s%s", kinds[kind], count,
+             call->dtype <= DTYPE_I32 ? dtypes[call->dtype] : "?", more);
+}
+
+/* ---- barrier ----------------------------------------------------------------------------------
+ */
+
+static int fail_deadline(struct host_group *g, uint32_t next, const struct segment_call *doing,
+                         struct error *err)
+{
+    char call[HOST_CALL_TEXT_MAX], names[128] = "";
+    host_call_text(doing, call);
+    int32_t first = -1, num = 0;
+    size_t len = 0;
+    for (int32_t i = 0; i < g->base.size; i++) {
+        if (atomic_load(&g->slot->members[i].reached) == next) {
+            continue;
+        }
+        first = num == 0 ? g->members[i] : first;
+        if (num < 8) {
+            len += (size_t)snprintf(names + len, sizeof names - len, "%s%d", num ? ", " : "",
+                                    (int)g->members[i]);
+        }
+        num++;
+    }
+    char reason[SEGMENT_REASON_MAX];
+    if (num == 0) {
+        snprintf(reason, sizeof reason, "a member stopped inside %s for %.1f s", call,
+                 (double)g->deadline_ns / 1e9);
+    } else {
+        snprintf(reason, sizeof reason, "rank%s %s%s did not come to %s within %.1f s",
+                 num > 1 ? "s" : "", names, num > 8 ? ", ..." : "", call,
+                 (double)g->deadline_ns / 1e9);
+    }
+    segment_abort(g->segment, ERR_DEADLINE_EXCEEDED, first, reason);
+    return segment_abort_error(g->segment, call, err);
+}
+
+static int fail_aborted(struct host_group *g, const struct segment_call *doing, struct error *err)
+{
+    char call[HOST_CALL_TEXT_MAX];
+    host_call_text(doing, call);
+    return segment_abort_error(g->segment, call, err);
+}
+
+static void cpu_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* The slot's generation once it isn't `old` any more; `old` when the deadline has passed. */
+static uint32_t wait_generation(struct host_group *g, uint32_t old)
+{
+    struct segment_slot *slot = g->slot;
+    uint32_t seen = old;
+    for (int i = 0; i < g->spins && seen == old; i++) {
+        cpu_pause();
+        seen = atomic_load_explicit(&slot->generation, memory_order_acquire);
+    }
+    if (seen != old) {
+        return seen;
+    }
+    int64_t until = clock_mono_ns() + g->deadline_ns;
+    atomic_fetch_add(&slot->sleepers, 1);
+    while ((seen = atomic_load(&slot->generation)) == old && clock_mono_ns() < until) {
+        segment_futex_wait(&slot->generation, old, until);
+    }
+    atomic_fetch_sub(&slot->sleepers, 1);
+    return seen;
+}
+
+int host_group_barrier(struct host_group *g, const struct segment_call *doing, struct error *err)
+{
+    struct segment_slot *slot = g->slot;
+    uint32_t old = g->generation, next = old + 2;
+    if (segment_is_aborted(g->segment)) {
+        return fail_aborted(g, doing, err);
+    }
+    atomic_store(&slot->members[g->base.rank].reached, next);
+    uint32_t seen;
+    if (atomic_fetch_add(&slot->arrived, 1) + 1 == (uint32_t)g->base.size) {
+        atomic_store(&slot->arrived, 0);
+        seen = atomic_fetch_add(&slot->generation, 2) + 2;
+        if (atomic_load(&slot->sleepers) != 0) {
+            segment_futex_wake_all(&slot->generation);
+        }
+    } else {
+        seen = wait_generation(g, old);
+    }
+    if (seen == old) {
+        return fail_deadline(g, next, doing, err);
+    }
+    if (seen & 1) {
+        return fail_aborted(g, doing, err);
+    }
+    g->generation = next;
+    return 0;
+}
+
+/* ---- entry ------------------------------------------------------------------------------------
+ */
+
+const struct segment_call *host_group_call(const struct host_group *g, int32_t member)
+{
+    return &g->slot->members[member].calls[g->num_calls & 1];
+}
+
+static bool same_call(const struct segment_call *a, const struct segment_call *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
+           a->n == b->n;
+}
+
+/* All members read the same lines and so come to the same words. */
+static int fail_mismatch(struct host_group *g, int32_t odd, const struct segment_call *mine,
+                         struct error *err)
+{
+    char theirs[HOST_CALL_TEXT_MAX], first[HOST_CALL_TEXT_MAX], doing[HOST_CALL_TEXT_MAX];
+    host_call_text(host_group_call(g, odd), theirs);
+    host_call_text(host_group_call(g, 0), first);
+    host_call_text(mine, doing);
+    char reason[SEGMENT_REASON_MAX];
+    snprintf(reason, sizeof reason, "rank %d called %s where rank %d called %s",
+             (int)g->members[odd], theirs, (int)g->members[0], first);
+    segment_abort(g->segment, ERR_FAILED_PRECONDITION, g->members[odd], reason);
+    return segment_abort_error(g->segment, doing, err);
+}
+
+static void find_staging(struct host_group *g)
+{
+    for (int32_t i = 0; i < g->base.size; i++) {
+        uint32_t idx = host_group_call(g, i)->staging_idx;
+        ASSERT(idx < SEGMENT_COMMS_PER_RANK);
+        g->staging[i] = (char *)g->segment + segment_staging_offset(g->segment, g->members[i]) +
+                        idx * SEGMENT_STAGING_BYTES;
+    }
+}
+
+int host_group_enter(struct host_group *g, const struct segment_call *mine, struct error *err)
+{
+    g->num_calls++;
+    /* Two lines by parity: whoever still compares the last call has not come to this one yet. */
+    g->slot->members[g->base.rank].calls[g->num_calls & 1] = *mine;
+    if (host_group_barrier(g, mine, err) != 0) {
+        return -1;
+    }
+    for (int32_t i = 1; i < g->base.size; i++) {
+        if (!same_call(host_group_call(g, i), host_group_call(g, 0))) {
+            return fail_mismatch(g, i, mine, err);
+        }
+    }
+    if (g->num_calls == 1) {
+        find_staging(g);
+    }
+    return 0;
+}

@@ -1,0 +1,53 @@
+/* One member's end of a communicator on one host (private to comm_host*.c): its slot, its barrier,
+ * the call that it is in. */
+#ifndef TANDEM_RUNTIME_COMM_HOST_GROUP_H
+#define TANDEM_RUNTIME_COMM_HOST_GROUP_H
+
+#include "runtime/comm/comm.h"
+#include "runtime/comm/comm_host_segment.h"
+
+struct host_group {
+    struct comm base;
+    struct device *dev;             /* borrowed */
+    struct segment_header *segment; /* borrowed from the world */
+    struct segment_slot *slot;
+    int32_t world_rank;
+    int32_t members[COMM_HOST_MAX_RANKS]; /* world ranks */
+    void *staging[COMM_HOST_MAX_RANKS];   /* of each member; the others' after the first barrier */
+    uint32_t staging_idx;
+    int64_t deadline_ns;
+    int spins;           /* pauses before it sleeps; 0 where ranks outnumber cores */
+    uint32_t generation; /* of the slot, as this member knows it */
+    uint32_t num_calls;
+};
+
+/* A call on its way through a stream. */
+struct host_call {
+    struct host_group *group;
+    enum segment_call_kind kind;
+    enum dtype dtype;
+    enum comm_op op;
+    int32_t root;
+    int64_t n;
+    void *dst;
+    const void *src;
+};
+
+#define HOST_CALL_TEXT_MAX 96
+
+/* "all_reduce of 1,048,576 fp32" */
+void host_call_text(const struct segment_call *call, char text[HOST_CALL_TEXT_MAX]);
+
+/* Waits until every member is here. -1: a member is missing at the deadline (the whole gang is
+ * aborted then, with its name), or someone aborted. doing: for the error. */
+int host_group_barrier(struct host_group *g, const struct segment_call *doing, struct error *err);
+
+/* Says what this member calls, waits for all, compares. The members' calls can be seen through
+ * host_group_call until this member's next call. */
+int host_group_enter(struct host_group *g, const struct segment_call *mine, struct error *err);
+const struct segment_call *host_group_call(const struct host_group *g, int32_t member);
+
+/* The closure of a call: runs it to its end. args: struct host_call. */
+int host_call_run(void *args, struct error *err);
+
+#endif

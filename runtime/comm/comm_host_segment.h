@@ -1,0 +1,108 @@
+/* The gang's shared segment, as every rank maps it (private to comm_host*.c).
+ *
+ *   header            who it is for; the abort word
+ *   keys [num_slots]  which communicator has a slot; claimed by one compare-and-swap
+ *   slots             a barrier, and for every member its two latest calls and how far it came
+ *   ranks             for every rank: staging of its communicators, then its area
+ *
+ * Only pages that someone touches cost memory: the generous counts are address space. Nothing in
+ * here is a lock that a dying rank could keep; words that are waited on are shared futexes. */
+#ifndef TANDEM_RUNTIME_COMM_HOST_SEGMENT_H
+#define TANDEM_RUNTIME_COMM_HOST_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "runtime/comm/comm_host.h"
+
+/* Communicators of two or more members that one rank can be in. */
+#define SEGMENT_COMMS_PER_RANK 64
+/* Staged transfers go through two chunks of this, calls of at most SMALL bytes through one piece
+ * and a single barrier. */
+#define SEGMENT_CHUNK_BYTES ((size_t)512 << 10)
+#define SEGMENT_SMALL_BYTES ((size_t)16 << 10)
+#define SEGMENT_STAGING_BYTES (2 * SEGMENT_CHUNK_BYTES + 2 * SEGMENT_SMALL_BYTES)
+
+#define SEGMENT_REASON_MAX 512
+
+enum segment_abort_state { SEGMENT_SOUND, SEGMENT_ABORT_CLAIMED, SEGMENT_ABORTED };
+
+struct segment_header {
+    uint64_t magic;
+    uint64_t total_bytes;
+    uint64_t area_bytes; /* a whole number of pages */
+    int32_t num_ranks;
+    uint32_t num_slots;
+    _Alignas(64) _Atomic uint32_t abort_state; /* enum segment_abort_state */
+    int32_t culprit;
+    int32_t code;                    /* enum error_code */
+    char reason[SEGMENT_REASON_MAX]; /* valid once abort_state is SEGMENT_ABORTED */
+};
+
+enum segment_call_kind {
+    CALL_ALL_REDUCE = 1,
+    CALL_REDUCE_SCATTER,
+    CALL_ALL_GATHER,
+    CALL_BROADCAST,
+    CALL_BARRIER,
+};
+
+/* What a member says about its call before the first barrier of it. */
+struct segment_call {
+    _Alignas(64) uint32_t kind;
+    uint32_t dtype;
+    uint32_t op;
+    int32_t root;
+    int64_t n;
+    int64_t offset;       /* of its buffer in the segment; -1 = elsewhere */
+    uint32_t staging_idx; /* which of its staging pieces it gave to this communicator */
+};
+
+struct segment_member {
+    struct segment_call calls[2];          /* by the parity of the call's number */
+    _Alignas(64) _Atomic uint32_t reached; /* value that the generation will have after it */
+};
+
+struct segment_slot {
+    _Alignas(64) _Atomic uint32_t generation; /* even; bit 0 = aborted. Waited on. */
+    _Atomic uint32_t sleepers;
+    _Alignas(64) _Atomic uint32_t arrived;
+    _Alignas(64) struct segment_member members[]; /* by group rank */
+};
+
+static inline size_t segment_slot_bytes(int32_t num_ranks)
+{
+    return sizeof(struct segment_slot) + (size_t)num_ranks * sizeof(struct segment_member);
+}
+
+/* Offsets from the start of the segment. */
+size_t segment_keys_offset(void);
+size_t segment_slots_offset(const struct segment_header *h);
+size_t segment_staging_offset(const struct segment_header *h, int32_t rank);
+size_t segment_area_offset(const struct segment_header *h, int32_t rank);
+
+_Atomic uint64_t *segment_keys(struct segment_header *h);
+struct segment_slot *segment_slot_at(struct segment_header *h, uint32_t slot_idx);
+/* The slot of key, claimed if nobody has yet; NULL = all are taken. */
+struct segment_slot *segment_slot_claim(struct segment_header *h, uint64_t key);
+
+/* Maps fd, which is checked to be a segment for num_ranks. In one process a segment is mapped once,
+ * so ranks that are threads share addresses (and a race detector sees what they share). */
+int segment_map(int fd, int32_t num_ranks, struct segment_header **out, struct error *err);
+void segment_unmap(struct segment_header *h);
+
+/* comm_host_segment_abort with a code of one's own. The first one counts. */
+void segment_abort(struct segment_header *h, enum error_code code, int32_t culprit,
+                   const char *reason);
+bool segment_is_aborted(const struct segment_header *h);
+/* Why, into err, behind what the caller was doing. Always -1. */
+int segment_abort_error(struct segment_header *h, const char *doing, struct error *err);
+
+/* Sleeps while *word is value, until deadline_ns (monotonic). */
+void segment_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t deadline_ns);
+void segment_futex_wake_all(_Atomic uint32_t *word);
+
+#endif

@@ -1,0 +1,121 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/parallel/comm_gang.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int call_now(struct device *dev, struct stream *s, device_call_fn fn, const void *args,
+                    size_t bytes, struct error *err)
+{
+    (void)dev;
+    (void)s;
+    _Alignas(16) char copy[DEVICE_CALL_BYTES];
+    ASSERT(bytes <= sizeof copy);
+    memcpy(copy, args, bytes);
+    return fn(copy, err);
+}
+
+static const struct device_ops now_ops = {.name = "now", .host_call = call_now};
+
+static void rank_run_body(struct gang_rank *r, gang_body body)
+{
+    struct error err = {0};
+    if (comm_host_open(&r->world, r->fd, r->rank, r->size, r->deadline_ms, &err) != 0) {
+        snprintf(r->why, sizeof r->why, "%.100s", err.text);
+        return;
+    }
+    r->dev.ops = &now_ops;
+    int32_t members[COMM_HOST_MAX_RANKS];
+    for (int32_t i = 0; i < r->size; i++) {
+        members[i] = i;
+    }
+    if (comm_host_comm_new(r->world, &r->dev, members, r->size, &r->all, &err) != 0) {
+        snprintf(r->why, sizeof r->why, "%.100s", err.text);
+    } else {
+        body(r);
+        r->all->ops->free(r->all);
+    }
+    comm_host_close(r->world);
+}
+
+struct thread_arg {
+    struct gang_rank rank;
+    gang_body body;
+    pthread_t thread;
+};
+
+static void *thread_main(void *p)
+{
+    struct thread_arg *t = p;
+    rank_run_body(&t->rank, t->body);
+    return NULL;
+}
+
+void gang_run_threads(int32_t size, size_t area_bytes, int64_t deadline_ms, gang_body body,
+                      void *arg)
+{
+    int fd;
+    assert_int_equal(comm_host_segment_new(size, area_bytes, &fd, NULL), 0);
+    struct thread_arg *threads = calloc((size_t)size, sizeof *threads);
+    for (int32_t i = 0; i < size; i++) {
+        threads[i].rank = (struct gang_rank){
+            .rank = i, .size = size, .fd = fd, .deadline_ms = deadline_ms, .arg = arg};
+        threads[i].body = body;
+        assert_int_equal(pthread_create(&threads[i].thread, NULL, thread_main, &threads[i]), 0);
+    }
+    int num_wrong = 0;
+    for (int32_t i = 0; i < size; i++) {
+        pthread_join(threads[i].thread, NULL);
+        if (threads[i].rank.why[0]) {
+            num_wrong++;
+            print_error("rank %d of %d: %s\n", (int)i, (int)size, threads[i].rank.why);
+        }
+    }
+    free(threads);
+    close(fd);
+    assert_int_equal(num_wrong, 0);
+}
+
+void gang_start(int32_t size, int fd, int64_t deadline_ms, gang_body body, void *arg, pid_t *pids)
+{
+    fflush(NULL);
+    for (int32_t i = 0; i < size; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            struct gang_rank r = {
+                .rank = i, .size = size, .fd = fd, .deadline_ms = deadline_ms, .arg = arg};
+            rank_run_body(&r, body);
+            if (r.why[0]) {
+                fprintf(stderr, "rank %d of %d: %s\n", (int)i, (int)size, r.why);
+            }
+            _exit(r.why[0] != 0);
+        }
+    }
+}
+
+void gang_run_processes(int32_t size, size_t area_bytes, int64_t deadline_ms, gang_body body,
+                        void *arg)
+{
+    int fd;
+    pid_t pids[COMM_HOST_MAX_RANKS];
+    assert_int_equal(comm_host_segment_new(size, area_bytes, &fd, NULL), 0);
+    gang_start(size, fd, deadline_ms, body, arg, pids);
+    int num_wrong = 0;
+    for (int32_t i = 0; i < size; i++) {
+        int status = -1;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        num_wrong += status != 0;
+    }
+    close(fd);
+    assert_int_equal(num_wrong, 0);
+}
