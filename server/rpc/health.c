@@ -2,10 +2,10 @@
  * tells each change. */
 #include <stdlib.h>
 #include <string.h>
+#include <tandem/v1/health.pb-c.h>
 
 #include "server/rpc/descriptors.h"
 #include "server/rpc/wire.h"
-#include "tandem/v1/health.pb-c.h"
 
 typedef Grpc__Health__V1__HealthCheckRequest HealthRequest;
 typedef Grpc__Health__V1__HealthCheckResponse HealthResponse;

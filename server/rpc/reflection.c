@@ -1,10 +1,10 @@
 /* grpc.reflection: tells any gRPC client what this server speaks, from the built-in descriptors.
  * v1 and v1alpha have the same messages. */
 #include <string.h>
+#include <tandem/v1/reflection.pb-c.h>
 
 #include "server/rpc/descriptors.h"
 #include "server/rpc/wire.h"
-#include "tandem/v1/reflection.pb-c.h"
 
 typedef Grpc__Reflection__V1alpha__ServerReflectionRequest ReflectionRequest;
 typedef Grpc__Reflection__V1alpha__ServerReflectionResponse ReflectionResponse;

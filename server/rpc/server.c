@@ -1,15 +1,11 @@
 #include "server/rpc/server.h"
 
 #include <errno.h>
-#include <grpc/byte_buffer_reader.h>
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
-#include <grpc/support/alloc.h>
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,55 +13,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "proto/text.h"
 #include "server/rpc/descriptors.h"
 #include "server/rpc/listen.h"
-#include "server/rpc/wire.h"
+#include "server/rpc/state.h"
 
 enum {
-    MAX_LISTENERS = 8,
-    MAX_THREADS = 16,
-    MAX_METHODS = 256,
-    POSTED_PER_THREAD = 32, /* calls that core may hand over before we ask for more */
-    MAX_LIVE_CALLS = 16384, /* over all connections */
-    MAX_STREAMS = 1024,     /* calls on one connection */
+    MAX_STREAMS = 1024, /* calls on one connection */
     MAX_METADATA_BYTES = 8192,
-    MAX_BEARER_BYTES = 512,
     STUCK_STREAM_MS = 250, /* what a peer that doesn't read may delay a stop */
-    UNPACKED_FACTOR = 8,   /* memory of a decoded request against its size on the wire */
-};
-static const char shutdown_text[] = "server is shutting down";
-
-struct method_entry {
-    const struct method *method;
-    void *ctx;
-};
-
-struct io_thread {
-    pthread_t thread;
-    grpc_completion_queue *cq; /* owned */
-    bool running;
-};
-
-struct server {
-    struct server_options options; /* the lists are borrowed only by server_new */
-    grpc_server *core;             /* owned */
-    struct io_thread threads[MAX_THREADS];
-    int num_threads;
-    int ports[MAX_LISTENERS];
-    int num_listeners;
-    bool has_unix;
-    struct method_entry methods[MAX_METHODS]; /* sorted by path */
-    size_t num_methods;
-    struct descriptors *descriptors; /* owned */
-    struct health *health;           /* owned */
-    bool started, stopped;           /* of the owner of the server */
-
-    pthread_mutex_t lock; /* guards what follows; taken before a call's own lock */
-    pthread_cond_t changed;
-    struct call *live;
-    int num_live;
-    bool stopping;
 };
 
 const struct descriptors *server_descriptors(const struct server *s)
@@ -76,245 +31,6 @@ const struct descriptors *server_descriptors(const struct server *s)
 struct health *server_health(struct server *s)
 {
     return s->health;
-}
-
-/* ---- a new call ---------------------------------------------------------------------------- */
-
-static void post_call(struct server *s, grpc_completion_queue *cq)
-{
-    struct call *c = wire_call_new(s, cq);
-    ASSERT(c);
-    TAG_IN(&c->on_new);
-    if (grpc_server_request_call(s->core, &c->core, &c->details, &c->metadata, cq, cq,
-                                 &c->on_new) != GRPC_CALL_OK) {
-        wire_call_discard(c);
-    }
-}
-
-static int by_path(const void *a, const void *b)
-{
-    return strcmp(((const struct method_entry *)a)->method->path,
-                  ((const struct method_entry *)b)->method->path);
-}
-
-/* In strcmp's order (grpc_slice_str_cmp has another). */
-static int compare_path(grpc_slice path, const char *name)
-{
-    size_t len = GRPC_SLICE_LENGTH(path), name_len = strlen(name);
-    int d = memcmp(GRPC_SLICE_START_PTR(path), name, len < name_len ? len : name_len);
-    return d ? d : (len > name_len) - (len < name_len);
-}
-
-static const struct method_entry *find_method(const struct server *s, grpc_slice path)
-{
-    size_t low = 0, high = s->num_methods;
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        int d = compare_path(path, s->methods[mid].method->path);
-        if (d == 0) {
-            return &s->methods[mid];
-        }
-        if (d < 0) {
-            high = mid;
-        } else {
-            low = mid + 1;
-        }
-    }
-    return NULL;
-}
-
-/* "/tandem.v1.Jobs/Hold" that is in the descriptors is merely not built. */
-static void fail_unknown(struct server *s, struct call *c)
-{
-    char path[200], symbol[200];
-    size_t len = GRPC_SLICE_LENGTH(c->details.method);
-    len = len < sizeof path ? len : sizeof path - 1;
-    memcpy(path, GRPC_SLICE_START_PTR(c->details.method), len);
-    path[len] = 0;
-    snprintf(symbol, sizeof symbol, "%s", path + (path[0] == '/'));
-    char *slash = strchr(symbol, '/');
-    if (slash) {
-        *slash = '.';
-    }
-    if (slash && descriptors_has(s->descriptors, symbol, DESCRIPTOR_METHOD)) {
-        const char *service = slash;
-        while (service > symbol && service[-1] != '.') {
-            service--;
-        }
-        call_fail(c, ERR_UNIMPLEMENTED, "%s is not built yet", service);
-    } else {
-        call_fail(c, ERR_UNIMPLEMENTED, "unknown method %s", path);
-    }
-}
-
-/* The token of "authorization: Bearer TOKEN"; false: there is none. */
-static bool find_bearer(const struct call *c, char *out, size_t size)
-{
-    for (size_t i = 0; i < c->metadata.count; i++) {
-        const grpc_metadata *m = &c->metadata.metadata[i];
-        size_t len = GRPC_SLICE_LENGTH(m->value);
-        if (grpc_slice_str_cmp(m->key, "authorization") == 0 && len > 7 && len - 7 < size &&
-            memcmp(GRPC_SLICE_START_PTR(m->value), "Bearer ", 7) == 0) {
-            memcpy(out, GRPC_SLICE_START_PTR(m->value) + 7, len - 7);
-            out[len - 7] = 0;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Core's own word on the transport; nothing that the client sends is in it. */
-static bool came_by_unix(const struct server *s, struct call *c)
-{
-    if (!s->has_unix) {
-        return false;
-    }
-    char *peer = grpc_call_get_peer(c->core);
-    bool is_unix = strncmp(peer, "unix:", 5) == 0;
-    gpr_free(peer);
-    return is_unix;
-}
-
-static void keep_caller(struct call *c, const struct caller *from)
-{
-    const char *texts[3] = {from->user, from->tenant, from->role};
-    const char **kept[3] = {&c->caller.user, &c->caller.tenant, &c->caller.role};
-    size_t bytes = 0;
-    for (int i = 0; i < 3; i++) {
-        bytes += strlen(texts[i] ? texts[i] : "") + 1;
-    }
-    char *p = malloc(bytes);
-    ASSERT(p);
-    c->caller = *from;
-    c->caller_text = p;
-    for (int i = 0; i < 3; i++) {
-        const char *text = texts[i] ? texts[i] : "";
-        *kept[i] = p;
-        memcpy(p, text, strlen(text) + 1);
-        p += strlen(text) + 1;
-    }
-}
-
-/* True, or the call is ended with the reason. */
-static bool admit(struct server *s, struct call *c, bool stopping, bool too_many)
-{
-    struct error err = {.code = ERR_UNAUTHENTICATED};
-    if (stopping) {
-        call_fail(c, ERR_UNAVAILABLE, "%s", shutdown_text);
-    } else if (too_many) {
-        call_fail(c, ERR_RESOURCE_EXHAUSTED, "too many calls at once");
-    } else if (!c->method) {
-        fail_unknown(s, c);
-    } else if (wire_call_past_deadline(c)) {
-        call_fail(c, ERR_DEADLINE_EXCEEDED, "the deadline had passed on arrival");
-    } else if (c->method->access == METHOD_PUBLIC) {
-        keep_caller(c, &(struct caller){0});
-        return true;
-    } else {
-        char bearer[MAX_BEARER_BYTES];
-        struct caller caller = {0};
-        bool has_bearer = find_bearer(c, bearer, sizeof bearer);
-        if (s->options.authenticate(s->options.ctx, has_bearer ? bearer : NULL, came_by_unix(s, c),
-                                    c->method->access, &caller, &err) == 0) {
-            keep_caller(c, &caller);
-            return true;
-        }
-        call_fail_error(c, &err);
-    }
-    return false;
-}
-
-void server_call_new(struct call *c, bool ok)
-{
-    struct server *s = c->server;
-    if (!ok) {
-        wire_call_discard(c);
-        return;
-    }
-    wire_call_opened(c);
-    const struct method_entry *e = find_method(s, c->details.method);
-    if (e) {
-        c->method = e->method;
-        c->ctx = e->ctx;
-    }
-    pthread_mutex_lock(&s->lock);
-    bool stopping = s->stopping, too_many = s->num_live >= MAX_LIVE_CALLS;
-    s->num_live++;
-    c->next = s->live;
-    if (c->next) {
-        c->next->prev = c;
-    }
-    s->live = c;
-    pthread_mutex_unlock(&s->lock);
-    if (!stopping) {
-        post_call(s, c->cq);
-    }
-    if (admit(s, c, stopping, too_many)) {
-        wire_call_recv(c);
-    }
-}
-
-void server_call_retired(struct server *s, struct call *c)
-{
-    pthread_mutex_lock(&s->lock);
-    if (c->next) {
-        c->next->prev = c->prev;
-    }
-    if (c->prev) {
-        c->prev->next = c->next;
-    } else {
-        s->live = c->next;
-    }
-    s->num_live--;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* ---- a message ----------------------------------------------------------------------------- */
-
-static void decode_and_dispatch(struct server *s, struct call *c)
-{
-    grpc_byte_buffer_reader reader;
-    if (c->incoming->data.raw.compression != GRPC_COMPRESS_NONE) {
-        call_fail(c, ERR_UNIMPLEMENTED, "compressed messages are not accepted");
-        return;
-    }
-    if (!grpc_byte_buffer_reader_init(&reader, c->incoming)) {
-        call_fail(c, ERR_INVALID_ARGUMENT, "unreadable message");
-        return;
-    }
-    grpc_slice bytes = grpc_byte_buffer_reader_readall(&reader);
-    ProtobufCMessage *request = NULL;
-    struct error err;
-    if (text_unpack(c->method->request, GRPC_SLICE_START_PTR(bytes), GRPC_SLICE_LENGTH(bytes),
-                    UNPACKED_FACTOR * s->options.max_request_bytes, &request, &err) == 0) {
-        c->dispatched = true;
-        c->method->on_message(c->ctx, c, request);
-        protobuf_c_message_free_unpacked(request, NULL);
-    } else {
-        call_fail_error(c, &err);
-    }
-    grpc_slice_unref(bytes);
-    grpc_byte_buffer_reader_destroy(&reader);
-}
-
-void server_call_recv(struct call *c, bool ok)
-{
-    const struct method *m = c->method;
-    if (!ok) {
-        return; /* the call is being torn down; its close follows */
-    }
-    if (c->incoming) {
-        if (wire_call_past_deadline(c)) {
-            call_fail(c, ERR_DEADLINE_EXCEEDED, "the deadline had passed on arrival");
-        } else {
-            decode_and_dispatch(c->server, c);
-        }
-    } else if (!c->dispatched) {
-        call_fail(c, ERR_INVALID_ARGUMENT, "the request message is missing");
-    } else if (m->on_half_close) {
-        m->on_half_close(c->ctx, c);
-    }
 }
 
 /* ---- threads ------------------------------------------------------------------------------- */
@@ -337,11 +53,17 @@ static void *io_main(void *arg)
 
 /* ---- set-up -------------------------------------------------------------------------------- */
 
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct method_entry *)a)->method->path,
+                  ((const struct method_entry *)b)->method->path);
+}
+
 static int add_table(struct server *s, const struct method *table, void *ctx, struct error *err)
 {
     for (; table->path; table++) {
-        if (s->num_methods == MAX_METHODS) {
-            return error_set(err, ERR_INTERNAL, "more than %d methods", MAX_METHODS);
+        if (s->num_methods == SERVER_MAX_METHODS) {
+            return error_set(err, ERR_INTERNAL, "more than %d methods", SERVER_MAX_METHODS);
         }
         s->methods[s->num_methods++] = (struct method_entry){table, ctx};
     }
@@ -395,8 +117,8 @@ static grpc_server *create_core(const struct server_options *options)
 static int add_listener(struct server *s, const char *text, struct error *err)
 {
     struct listen_address a;
-    if (s->num_listeners == MAX_LISTENERS) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "more than %d addresses", MAX_LISTENERS);
+    if (s->num_listeners == SERVER_MAX_LISTENERS) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "more than %d addresses", SERVER_MAX_LISTENERS);
     }
     if (listen_parse(&a, text, err) || listen_prepare(&a, err)) {
         return -1;
@@ -418,7 +140,7 @@ static int add_listener(struct server *s, const char *text, struct error *err)
 static void create_queues(struct server *s)
 {
     int n = s->options.num_threads > 0 ? s->options.num_threads : 2;
-    s->num_threads = n < MAX_THREADS ? n : MAX_THREADS;
+    s->num_threads = n < SERVER_MAX_THREADS ? n : SERVER_MAX_THREADS;
     for (int i = 0; i < s->num_threads; i++) {
         s->threads[i].cq = grpc_completion_queue_create_for_next(NULL);
         grpc_server_register_completion_queue(s->core, s->threads[i].cq, NULL);
@@ -503,8 +225,8 @@ int server_start(struct server *s, struct error *err)
         struct io_thread *t = &s->threads[i];
         e = pthread_create(&t->thread, NULL, io_main, t->cq);
         t->running = e == 0;
-        for (int k = 0; k < POSTED_PER_THREAD && t->running; k++) {
-            post_call(s, t->cq);
+        for (int k = 0; k < SERVER_POSTED_PER_THREAD && t->running; k++) {
+            server_post_call(s, t->cq);
         }
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -535,7 +257,7 @@ static void end_streams(struct server *s, void (*end)(struct call *, enum error_
 {
     for (struct call *c = s->live; c; c = c->next) {
         if (c->method && c->method->kind != METHOD_UNARY) {
-            end(c, ERR_UNAVAILABLE, shutdown_text);
+            end(c, ERR_UNAVAILABLE, SERVER_SHUTDOWN_TEXT);
         }
     }
 }

@@ -42,10 +42,10 @@ struct server_options {
     /* bearer: the token or NULL. unix_socket: the call came over a unix: listener, whose folder is
      * 0700. Fills *caller (strings: static or owned by ctx, valid as long as the server; or
      * copied by the server at once). -1: refused. Runs on io threads. */
-    int (*authenticate)(void *ctx, const char *bearer, bool unix_socket,
-                        enum method_access access, struct caller *caller, struct error *err);
-    int num_threads;           /* 0 = 2 */
-    size_t max_request_bytes;  /* 0 = 4 MiB */
+    int (*authenticate)(void *ctx, const char *bearer, bool unix_socket, enum method_access access,
+                        struct caller *caller, struct error *err);
+    int num_threads;          /* 0 = 2 */
+    size_t max_request_bytes; /* 0 = 4 MiB */
 };
 
 /* Listens, but serves nobody before server_start. */

@@ -96,7 +96,7 @@ void wire_call_abort(struct call *c, enum error_code code, const char *text);
 void wire_call_cut(struct call *c, enum error_code code, const char *text);
 bool wire_call_past_deadline(const struct call *c);
 
-/* server.c: the rules of what comes in. */
+/* dispatch.c: the rules of what comes in. */
 void server_call_new(struct call *c, bool ok);
 void server_call_recv(struct call *c, bool ok);
 /* The call is no longer live; its grpc objects are gone. */

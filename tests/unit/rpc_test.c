@@ -24,7 +24,7 @@
 
 /* ---- a small server ------------------------------------------------------------------------ */
 
-enum { MAX_KEPT = 1024, WAIT_MS = 20000 };
+enum { MAX_KEPT = 1024, WAIT_MS = 20000, HOLD_AT = 100000 };
 
 struct fixture {
     struct server *server;
@@ -121,6 +121,12 @@ static void on_attach(void *ctx, struct call *c, const ProtobufCMessage *message
     down.body_case = WORKER_DOWN__BODY_ACK;
     down.ack = &ack;
     call_send(c, &down.base);
+    if (up->seq == HOLD_AT) {
+        call_hold(c, true);
+        pthread_mutex_lock(&f->lock);
+        f->watchers[f->num_watchers++] = call_ref(c);
+        pthread_mutex_unlock(&f->lock);
+    }
 }
 
 static void on_half_close(void *ctx, struct call *c)
@@ -252,6 +258,15 @@ static struct rpc_stream *open_watch(struct rpc_channel *c)
     struct rpc_stream *s;
     assert_int_equal(rpc_stream_open(c, "/tandem.v1.Jobs/Watch", &q.base, &s, NULL), 0);
     return s;
+}
+
+static struct call *watcher(struct fixture *f, int i)
+{
+    pthread_mutex_lock(&f->lock);
+    assert_true(i < f->num_watchers);
+    struct call *c = f->watchers[i];
+    pthread_mutex_unlock(&f->lock);
+    return c;
 }
 
 static int recv_watch(struct rpc_stream *s, int64_t timeout_ms, struct error *err)
@@ -491,7 +506,7 @@ static void server_stream_arrives_in_order_and_ends(void **state)
     assert_int_equal(recv_watch(s, WAIT_MS, &err), 1);
     assert_int_equal(recv_watch(s, 20, &err), -1);
     assert_int_equal(err.code, ERR_DEADLINE_EXCEEDED);
-    struct call *w = f->watchers[0];
+    struct call *w = watcher(f, 0);
     for (int64_t i = 1; i <= 100; i++) {
         StepMetrics step = STEP_METRICS__INIT;
         step.has_step = 1;
@@ -529,7 +544,7 @@ static void slow_reader_loses_messages_not_memory(void **state)
     struct rpc_channel *c2 = dial(f->target, "user-token");
     struct rpc_stream *quick = open_watch(c2);
     assert_int_equal(recv_watch(quick, WAIT_MS, &err), 1);
-    struct call *w = f->watchers[0], *q = f->watchers[1];
+    struct call *w = watcher(f, 0), *q = watcher(f, 1);
     char *text = malloc(65536);
     memset(text, 'x', 65535);
     text[65535] = 0;
@@ -586,7 +601,7 @@ static void cancel_wakes_the_reader(void **state)
     pthread_join(t, NULL);
     rpc_stream_close(s);
     await(f->num_closed == 1);
-    assert_true(call_is_over(f->watchers[0]));
+    assert_true(call_is_over(watcher(f, 0)));
     rpc_channel_close(c);
 }
 
@@ -670,8 +685,31 @@ static void one_thread_sends_while_another_receives(void **state)
     rpc_channel_close(c);
 }
 
-/* While a call is held, the client's messages wait outside and cost the server nothing. */
+/* While a call is held, the client's messages wait and no handler is called; all of them arrive
+ * once it is released. */
 static void held_call_reads_no_more(void **state)
+{
+    struct fixture *f = *state;
+    struct error err;
+    struct rpc_channel *c = dial(f->target, "worker-token");
+    struct rpc_stream *s = attach(c);
+    for (int64_t i = 0; i <= 50; i++) {
+        assert_int_equal(send_seq(s, HOLD_AT + i, &err), 0);
+    }
+    assert_int_equal(recv_ack(s, &err), HOLD_AT);
+    /* Behind a reply on the same connection, what was sent before is at the server. */
+    assert_int_equal(call_path(c, "/tandem.v1.Jobs/Fly", &err), ERR_UNIMPLEMENTED);
+    assert_true(f->num_messages <= 2);
+    call_hold(watcher(f, 0), false);
+    for (int64_t i = 1; i <= 50; i++) {
+        assert_int_equal(recv_ack(s, &err), HOLD_AT + i);
+    }
+    rpc_stream_close(s);
+    rpc_channel_close(c);
+}
+
+/* Once the other end has gone, sends fail and don't hang. */
+static void sending_on_a_dead_stream_fails(void **state)
 {
     struct fixture *f = *state;
     struct error err;
@@ -681,7 +719,6 @@ static void held_call_reads_no_more(void **state)
     assert_int_equal(recv_ack(s, &err), 1);
     rpc_stream_cancel(s);
     assert_int_equal(recv_ack(s, &err), -1);
-    /* The other end has gone: sends fail, they don't hang. */
     assert_int_equal(send_seq(s, 2, &err), -1);
     rpc_stream_close(s);
     await(f->num_closed == 1);
@@ -731,7 +768,7 @@ static void stop_is_prompt_with_open_streams(void **state)
     e.message = big;
     WatchReply r = WATCH_REPLY__INIT;
     r.event = &e;
-    while (call_send(f->watchers[20], &r.base)) {
+    while (call_send(watcher(f, 20), &r.base)) {
     }
     free(big);
     int64_t before = clock_mono_ms();
@@ -1062,6 +1099,7 @@ int main(void)
         T(bidi_stream_answers_each_and_half_closes),
         T(one_thread_sends_while_another_receives),
         T(held_call_reads_no_more),
+        T(sending_on_a_dead_stream_fails),
         T(empty_bidi_stream_is_refused),
         T(stop_is_prompt_with_open_streams),
         T(stop_cuts_unanswered_calls_after_the_grace),

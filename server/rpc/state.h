@@ -1,0 +1,53 @@
+/* The server's own state, for server.c (set-up, threads, end) and dispatch.c (calls). */
+#ifndef TANDEM_SERVER_RPC_STATE_H
+#define TANDEM_SERVER_RPC_STATE_H
+
+#include <pthread.h>
+
+#include "server/rpc/wire.h"
+
+#define SERVER_SHUTDOWN_TEXT "server is shutting down"
+
+enum {
+    SERVER_MAX_LISTENERS = 8,
+    SERVER_MAX_THREADS = 16,
+    SERVER_MAX_METHODS = 256,
+    SERVER_POSTED_PER_THREAD = 32, /* calls that core may hand over before we ask for more */
+};
+
+struct method_entry {
+    const struct method *method;
+    void *ctx;
+};
+
+struct io_thread {
+    pthread_t thread;
+    grpc_completion_queue *cq; /* owned */
+    bool running;
+};
+
+struct server {
+    struct server_options options; /* the lists are borrowed only by server_new */
+    grpc_server *core;             /* owned */
+    struct io_thread threads[SERVER_MAX_THREADS];
+    int num_threads;
+    int ports[SERVER_MAX_LISTENERS];
+    int num_listeners;
+    bool has_unix;
+    struct method_entry methods[SERVER_MAX_METHODS]; /* sorted by path */
+    size_t num_methods;
+    struct descriptors *descriptors; /* owned */
+    struct health *health;           /* owned */
+    bool started, stopped;           /* of the owner of the server */
+
+    pthread_mutex_t lock; /* guards what follows; taken before a call's own lock */
+    pthread_cond_t changed;
+    struct call *live;
+    int num_live;
+    bool stopping;
+};
+
+/* Lets core hand over one call more. */
+void server_post_call(struct server *s, grpc_completion_queue *cq);
+
+#endif
