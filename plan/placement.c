@@ -212,6 +212,10 @@ static void set_threads_and_peak(Plan *plan, const ClusterSpec *cluster)
     plan->threads_per_rank = threads < 1 ? 1 : threads;
     plan->has_peak_flops = 1;
     plan->peak_flops = device_peak(device, plan->spec->training->precision);
+    /* A CPU device is measured with one thread. */
+    if (device->type && strcmp(device->type, "cpu") == 0) {
+        plan->peak_flops *= plan->threads_per_rank;
+    }
 }
 
 int placement_build(Plan *plan, const struct plan_input *in, struct error *err)

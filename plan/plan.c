@@ -8,12 +8,12 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "plan/buckets.h"
-#include "plan/clone.h"
 #include "plan/memory.h"
 #include "plan/mesh.h"
 #include "plan/params.h"
 #include "plan/placement.h"
 #include "plan/schedule.h"
+#include "proto/text.h"
 
 #define NOTES_MAX 16
 /* Of the symbolic table: one block's parameters. */
@@ -133,7 +133,7 @@ static int set_params(Plan *plan, struct error *err)
         plan->params = calloc(num, sizeof(ParamDef *));
         ASSERT(plan->params);
         for (size_t i = 0; i < num; i++) {
-            plan->params[plan->n_params++] = clone_message(&defs[i]->base);
+            plan->params[plan->n_params++] = (ParamDef *)text_clone(&defs[i]->base);
         }
     }
     arena_free(&arena);
@@ -273,13 +273,13 @@ int plan_build(const struct plan_input *in, Plan **out, struct error *err)
     ASSERT(plan);
     plan__init(plan);
     plan->has_version = 1;
-    plan->spec = clone_message(&in->spec->base);
-    plan->model = clone_message(&in->model->base);
+    plan->spec = (JobSpec *)text_clone(&in->spec->base);
+    plan->model = (ModelFacts *)text_clone(&in->model->base);
     plan->model->has_num_params = 1;
     plan->train = calloc(in->num_train, sizeof(DataFacts *));
     ASSERT(plan->train);
     for (size_t i = 0; i < in->num_train; i++) {
-        plan->train[plan->n_train++] = clone_message(&in->train[i]->base);
+        plan->train[plan->n_train++] = (DataFacts *)text_clone(&in->train[i]->base);
     }
     if (fill(plan, in, err) != 0) {
         plan__free_unpacked(plan, NULL);

@@ -42,7 +42,7 @@ static void a_small_job_gets_a_whole_plan(void **state)
     assert_int_equal(p->total_steps, 3);
     assert_int_equal(p->samples_per_epoch, 220);
     assert_int_equal(p->threads_per_rank, 4);
-    assert_true(p->peak_flops == 2e11);
+    assert_true(p->peak_flops == 4 * 2e11);
     assert_string_equal(p->backend, "cpu");
     assert_int_equal(p->n_params, 12);
     assert_int_equal(p->model->num_params, 109888);
@@ -433,7 +433,7 @@ static void what_does_not_go_together_is_refused(void **state)
     c->resources.backend = (char *)"auto";
     Plan *p = plan_case_build(c);
     assert_string_equal(p->backend, "ref");
-    assert_true(p->peak_flops == 1e11);
+    assert_true(p->peak_flops == p->threads_per_rank * 1e11);
     plan__free_unpacked(p, NULL);
 }
 
