@@ -219,6 +219,32 @@ static int keep_metadata_text(struct parse *p)
     return 0;
 }
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int check_metadata_keys(const struct parse *p)
+{
+    size_t num = p->num_metadata / 2;
+    char **keys = calloc(num + 1, sizeof *keys);
+    if (!keys) {
+        return out_of_memory(p);
+    }
+    for (size_t i = 0; i < num; i++) {
+        keys[i] = p->out->metadata[2 * i];
+    }
+    qsort(keys, num, sizeof *keys, by_text);
+    int rc = 0;
+    for (size_t i = 1; i < num && rc == 0; i++) {
+        if (strcmp(keys[i - 1], keys[i]) == 0) {
+            rc = st_json_fail(&p->j, "a key of __metadata__ stands twice");
+        }
+    }
+    free(keys);
+    return rc;
+}
+
 static int take_metadata(struct parse *p)
 {
     if (p->has_metadata) {
@@ -242,7 +268,7 @@ static int take_metadata(struct parse *p)
             return -1;
         }
     } while (st_json_take(&p->j, ','));
-    return st_json_expect(&p->j, '}');
+    return st_json_expect(&p->j, '}') != 0 ? -1 : check_metadata_keys(p);
 }
 
 static int take_object(struct parse *p, uint64_t data_bytes)
