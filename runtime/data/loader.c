@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "plan/plan.h"
 #include "runtime/data/formats.h"
 
 /* With these no product of two below leaves 63 bits. */
@@ -73,8 +74,13 @@ static int count_samples(struct loader *l, const struct loader_options *o, bool 
                          "%s: has %lld tokens, had %lld when the job was planned", o->path,
                          (long long)tokens, (long long)o->expected_tokens);
     }
+    /* The plan counts its steps by the same rule. */
+    DataFacts facts = DATA_FACTS__INIT;
+    facts.num_tokens = tokens;
+    SourceSpec source = SOURCE_SPEC__INIT;
+    source.window = (char *)(uintptr_t)o->window;
+    l->num_samples = plan_samples_per_epoch(&facts, &source, l->seq_len);
     l->stride = back_to_back ? l->seq_len + 1 : l->seq_len;
-    l->num_samples = back_to_back ? tokens / l->stride : tokens ? (tokens - 1) / l->stride : 0;
     if (l->num_samples == 0) {
         return error_set(err, ERR_INVALID_ARGUMENT,
                          "%s: has %lld tokens; one sample of seq_len %lld needs %lld", o->path,
