@@ -2,9 +2,10 @@
 
 #include <string.h>
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/host/device.h"
 
-/* The variants of the loops that the build makes. */
+/* The variants of the reference that the build makes. */
 extern const struct loops loops_ref_f32;
 extern const struct loops loops_ref_f64;
 
@@ -13,21 +14,32 @@ int device_open_ref(struct device **out, struct error *err)
     return host_device_open(out, "ref", 1, &loops_ref_f32, &loops_ref_f64, err);
 }
 
+int device_open_cpu(struct device **out, int num_threads, struct error *err)
+{
+    return host_device_open(out, "cpu", num_threads, cpu_loops(DTYPE_F32), cpu_loops(DTYPE_F64),
+                            err);
+}
+
 const struct kernels *kernels_ref(void)
 {
     return &host_kernels_ref;
 }
 
+const struct kernels *kernels_cpu(void)
+{
+    return &host_kernels_cpu;
+}
+
 int kernels_open(const char *backend, int num_threads, struct device **dev,
                  const struct kernels **k, struct error *err)
 {
-    (void)num_threads;
-    if (strcmp(backend, "ref") == 0) {
-        if (device_open_ref(dev, err) != 0) {
-            return -1;
-        }
-        *k = kernels_ref();
-        return 0;
+    bool is_ref = strcmp(backend, "ref") == 0;
+    if (!is_ref && strcmp(backend, "cpu") != 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "backend %s: not one of ref, cpu", backend);
     }
-    return error_set(err, ERR_INVALID_ARGUMENT, "backend %s: not known here (ref)", backend);
+    int rc = is_ref ? device_open_ref(dev, err) : device_open_cpu(dev, num_threads, err);
+    if (rc == 0) {
+        *k = is_ref ? kernels_ref() : kernels_cpu();
+    }
+    return rc;
 }

@@ -1,6 +1,6 @@
 /* Attention row by row: a query's scores, their softmax, the weighted sum of values. The backward
  * pass keeps the sums of dk and dv of one key head in double. */
-#include "kernels/ref/ref.h"
+#include "kernels/host/variant/variant.h"
 
 #include <math.h>
 #include <string.h>

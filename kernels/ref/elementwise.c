@@ -1,4 +1,4 @@
-#include "kernels/ref/ref.h"
+#include "kernels/host/variant/variant.h"
 
 void OP(add)(struct pool *pool, const void *args)
 {

@@ -1,4 +1,4 @@
-#include "kernels/ref/ref.h"
+#include "kernels/host/variant/variant.h"
 
 /* Columns of C whose sums are kept at once; the order of k is the same for all of them. */
 #define COLS 16

@@ -1,4 +1,4 @@
-#include "kernels/ref/ref.h"
+#include "kernels/host/variant/variant.h"
 
 #include <math.h>
 

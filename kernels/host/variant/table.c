@@ -1,13 +1,4 @@
-#include "kernels/ref/ref.h"
-
-static size_t no_workspace(int64_t r, int64_t d)
-{
-    (void)r;
-    (void)d;
-    return 0;
-}
-
-extern const struct loops OP(loops);
+#include "kernels/host/variant/variant.h"
 
 const struct loops OP(loops) = {
     .gemm = OP(gemm),
@@ -26,6 +17,6 @@ const struct loops OP(loops) = {
     .sum_squares = OP(sum_squares),
     .adamw = OP(adamw),
     .sgd = OP(sgd),
-    .rmsnorm_bwd_workspace = no_workspace,
+    .rmsnorm_bwd_workspace = OP(rmsnorm_bwd_workspace),
     .attention_workspace = OP(attention_workspace),
 };

@@ -1,16 +1,17 @@
-/* The reference: naive loops, the truth that other backends are compared with. Numbers are stored
- * in their type and computed in double. One file an operation, compiled once a type. */
-#ifndef TANDEM_KERNELS_REF_H
-#define TANDEM_KERNELS_REF_H
+/* The functions of one variant of the loops: what a folder of sources that is compiled once a type
+ * (and instruction set) must define. OP() puts the variant's name behind each. */
+#ifndef TANDEM_KERNELS_HOST_VARIANT_H
+#define TANDEM_KERNELS_HOST_VARIANT_H
 
 #include "kernels/host/loops.h"
-#include "kernels/host/real.h"
+#include "kernels/host/variant/real.h"
 
 void OP(gemm)(struct pool *pool, const void *args);
 void OP(embed_fwd)(struct pool *pool, const void *args);
 void OP(embed_bwd)(struct pool *pool, const void *args);
 void OP(rmsnorm_fwd)(struct pool *pool, const void *args);
 void OP(rmsnorm_bwd)(struct pool *pool, const void *args);
+size_t OP(rmsnorm_bwd_workspace)(int64_t r, int64_t d);
 void OP(rope)(struct pool *pool, const void *args);
 void OP(attention_fwd)(struct pool *pool, const void *args);
 void OP(attention_bwd)(struct pool *pool, const void *args);
@@ -24,5 +25,7 @@ void OP(cross_entropy)(struct pool *pool, const void *args);
 void OP(sum_squares)(struct pool *pool, const void *args);
 void OP(adamw)(struct pool *pool, const void *args);
 void OP(sgd)(struct pool *pool, const void *args);
+
+extern const struct loops OP(loops);
 
 #endif

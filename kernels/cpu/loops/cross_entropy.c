@@ -1,0 +1,99 @@
+#include "kernels/host/variant/variant.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/loops/block.h"
+#include "kernels/cpu/loops/exp.h"
+
+/* A row's sum is made of sums this long, added up in double: rows have up to 10^5 entries. */
+#define SUM_BLOCK INT64_C(1024)
+
+static real row_max(const real *x, int64_t v)
+{
+    real max = -INFINITY;
+#pragma omp simd reduction(max : max)
+    for (int64_t i = 0; i < v; i++) {
+        max = x[i] > max ? x[i] : max;
+    }
+    return max;
+}
+
+static double sum_exp(const real *x, int64_t v, real max)
+{
+    double total = 0;
+    for (int64_t begin = 0; begin < v; begin += SUM_BLOCK) {
+        int64_t end = min_i64(v, begin + SUM_BLOCK);
+        real sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = begin; i < end; i++) {
+            sum += exp_real(x[i] - max);
+        }
+        total += (double)sum;
+    }
+    return total;
+}
+
+/* The same, and leaves e^(x - max) in out, which may be x. */
+static double store_exp(real *out, const real *x, int64_t v, real max)
+{
+    double total = 0;
+    for (int64_t begin = 0; begin < v; begin += SUM_BLOCK) {
+        int64_t end = min_i64(v, begin + SUM_BLOCK);
+        real sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = begin; i < end; i++) {
+            real p = exp_real(x[i] - max);
+            out[i] = p;
+            sum += p;
+        }
+        total += (double)sum;
+    }
+    return total;
+}
+
+static double row_loss(real *dx, const real *x, int32_t target, double dloss, int64_t v)
+{
+    double at_target = (double)x[target];
+    real max = row_max(x, v);
+    double total;
+    if (dx) {
+        total = store_exp(dx, x, v, max);
+        real p_target = (real)(((double)dx[target] / total - 1) * dloss);
+        real factor = (real)(dloss / total);
+#pragma omp simd
+        for (int64_t i = 0; i < v; i++) {
+            dx[i] *= factor;
+        }
+        dx[target] = p_target;
+    } else {
+        total = sum_exp(x, v, max);
+    }
+    return log(total) + ((double)max - at_target);
+}
+
+static void cross_entropy_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    const struct cross_entropy_args *a = arg;
+    int64_t begin = task * row_block(a->v);
+    int64_t end = min_i64(a->r, begin + row_block(a->v));
+    for (int64_t r = begin; r < end; r++) {
+        real *dx = a->dlogits ? (real *)a->dlogits + r * a->v : NULL;
+        if (a->targets[r] == IGNORED_TARGET) {
+            a->nll[r] = 0;
+            if (dx) {
+                memset(dx, 0, (size_t)a->v * sizeof *dx);
+            }
+        } else {
+            const real *x = (const real *)a->logits + r * a->v;
+            a->nll[r] = row_loss(dx, x, a->targets[r], a->dloss, a->v);
+        }
+    }
+}
+
+void OP(cross_entropy)(struct pool *pool, const void *args)
+{
+    struct cross_entropy_args a = *(const struct cross_entropy_args *)args;
+    pool_run(pool, num_blocks(a.r, row_block(a.v)), cross_entropy_task, &a);
+}

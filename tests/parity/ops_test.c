@@ -1,0 +1,218 @@
+/* Every operation of the cpu backend against the reference, at sizes that fit no vector, tile or
+ * block; the reference itself against finite differences is in ops_gradient_test.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#include "tests/parity/ops_run.h"
+
+static const int64_t odd[] = {1, 3, 5, 17, 64, 331};
+#define NUM_ODD (sizeof odd / sizeof *odd)
+
+/* Rounding of k products: grows with sqrt(k), and shows against the largest entry of C. */
+static void gemm_agrees_for_every_side_and_transpose(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 4 * NUM_ODD; i++) {
+        struct shape s = {
+            .m = odd[i % NUM_ODD],
+            .n = odd[(i + 2 + i / NUM_ODD) % NUM_ODD],
+            .k = odd[(i + 3 + 2 * (i / NUM_ODD)) % NUM_ODD],
+            .trans_a = i & 1,
+            .trans_b = i >> 1 & 1,
+            .alpha = i % 3 == 0 ? 1 : 0.5,
+            .beta = i % 5 == 0   ? 1
+                    : i % 5 == 1 ? -0.25
+                                 : 0,
+        };
+        char what[120];
+        snprintf(what, sizeof what, "gemm %lldx%lldx%lld %d%d", (long long)s.m, (long long)s.n,
+                 (long long)s.k, s.trans_a, s.trans_b);
+        check_parity(what, run_gemm, &s, 16, false);
+    }
+}
+
+/* Large enough to be cut into tiles, with an uneven rest. */
+static void gemm_in_tiles_agrees(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct shape s = {.m = i & 1 ? 300 : 517,
+                          .n = 413,
+                          .k = 150,
+                          .trans_a = i & 1,
+                          .trans_b = i >> 1,
+                          .alpha = 1,
+                          .beta = i & 1};
+        check_parity("gemm in tiles", run_gemm, &s, 16, false);
+    }
+}
+
+/* An empty sum leaves beta * C. */
+static void gemm_without_k_scales_c(void **state)
+{
+    (void)state;
+    check_parity("gemm k=0", run_gemm,
+                 &(struct shape){.m = 3, .n = 5, .k = 0, .alpha = 1, .beta = 0.5}, 1, false);
+    check_parity("gemm k=0 beta=0", run_gemm,
+                 &(struct shape){.m = 3, .n = 5, .k = 0, .alpha = 1, .beta = 0}, 1, false);
+}
+
+static void embed_agrees(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        struct shape s = {.r = 75, .v = i % 2 ? 11 : 331, .d = odd[i]};
+        check_parity("embed", run_embed, &s, 8, false);
+    }
+    check_parity("embed wide", run_embed, &(struct shape){.r = 40, .v = 7, .d = 300}, 8, false);
+}
+
+static void rmsnorm_agrees_with_aliases_and_accumulation(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        for (int mode = 0; mode < 3; mode++) {
+            struct shape s = {.r = odd[(i + 3) % NUM_ODD],
+                              .d = odd[i],
+                              .alias = mode == 1,
+                              .accumulate = mode == 2,
+                              .floor = 1};
+            check_parity("rmsnorm", run_rmsnorm, &s, 24, false);
+        }
+    }
+    check_parity("rmsnorm small x", run_rmsnorm,
+                 &(struct shape){.r = 9, .d = 100, .size = 1e-4, .floor = 1}, 24, false);
+}
+
+static void rope_agrees_with_and_without_positions(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {2, 6, 8, 34, 64, 128};
+    for (size_t i = 0; i < 6; i++) {
+        for (int mode = 0; mode < 4; mode++) {
+            struct shape s = {.r = 51,
+                              .t = 17,
+                              .h = 1 + (int64_t)i % 3,
+                              .e = widths[i],
+                              .positions = mode & 1,
+                              .backward = mode >> 1};
+            check_parity("rope", run_rope, &s, 4, false);
+        }
+    }
+}
+
+static void attention_agrees_for_grouped_heads_and_segments(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 2, 7, 63, 64, 65, 131};
+    static const int64_t heads[][2] = {{1, 1}, {4, 4}, {6, 2}, {5, 1}, {4, 2}, {3, 3}, {2, 1}};
+    static const int64_t widths[] = {8, 3, 16, 64, 33, 32, 128};
+    for (size_t i = 0; i < 14; i++) {
+        struct shape s = {.b = 1 + (int64_t)i % 3,
+                          .t = lengths[i % 7],
+                          .h = heads[i % 7][0],
+                          .kv = heads[i % 7][1],
+                          .e = widths[(i + i / 7) % 7],
+                          .alpha = 0.3,
+                          .segments = i % 2,
+                          .floor = 0.1};
+        char what[120];
+        snprintf(what, sizeof what, "attention b%lld t%lld h%lld kv%lld e%lld", (long long)s.b,
+                 (long long)s.t, (long long)s.h, (long long)s.kv, (long long)s.e);
+        check_parity(what, run_attention, &s, 64, false);
+    }
+}
+
+/* Scores of some thousands: nothing overflows; the error is that of rounding such a score. */
+static void attention_is_stable_for_huge_scores(void **state)
+{
+    (void)state;
+    struct shape s = {
+        .b = 1, .t = 70, .h = 2, .kv = 1, .e = 16, .alpha = 1, .size = 16, .segments = true};
+    check_parity("attention, huge scores", run_attention, &s, 16384, false);
+}
+
+/* e^x is one of ours: each value on its own, and far out on both sides. */
+static void swiglu_agrees_for_each_element(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        struct shape s = {.n = odd[i] * 101, .size = i % 3 == 2 ? 8 : 1, .alias = i % 2};
+        check_parity("swiglu", run_swiglu, &s, 1000, false);
+    }
+    check_parity("swiglu, small gates", run_swiglu, &(struct shape){.n = 999, .size = 0.05}, 16,
+                 true);
+    check_parity("swiglu, huge gates", run_swiglu, &(struct shape){.n = 999, .size = 1e4}, 16,
+                 false);
+}
+
+static void add_and_scale_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        struct shape s = {.n = odd[i] * 97, .alias = i % 2};
+        check_parity("add, scale", run_elementwise, &s, 3, true);
+    }
+}
+
+/* The gradient of one row is measured against its largest entry, near dloss. */
+static void cross_entropy_agrees_and_ignores(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        for (int mode = 0; mode < 3; mode++) {
+            struct shape s = {.r = 29,
+                              .v = odd[i] * (i == 5 ? 7 : 1),
+                              .alias = mode == 1,
+                              .no_gradient = mode == 2};
+            check_parity("cross entropy", run_cross_entropy, &s, 8, false);
+        }
+    }
+    check_parity("cross entropy, huge logits", run_cross_entropy,
+                 &(struct shape){.r = 29, .v = 331, .size = 1e4}, 8, false);
+    check_parity("cross entropy, long rows", run_cross_entropy, &(struct shape){.r = 2, .v = 50257},
+                 8, false);
+}
+
+static void sums_agree(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 17, 16384, 16385, 300001, 2100001};
+    for (size_t i = 0; i < 7; i++) {
+        check_parity("sums", run_sums, &(struct shape){.n = sizes[i]}, 1e-4, false);
+    }
+}
+
+static void optimizers_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        check_parity("adamw", run_adamw, &(struct shape){.n = odd[i] * 103}, 8, false);
+        check_parity("sgd", run_sgd, &(struct shape){.n = odd[i] * 103}, 4, false);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gemm_agrees_for_every_side_and_transpose),
+        cmocka_unit_test(gemm_in_tiles_agrees),
+        cmocka_unit_test(gemm_without_k_scales_c),
+        cmocka_unit_test(embed_agrees),
+        cmocka_unit_test(rmsnorm_agrees_with_aliases_and_accumulation),
+        cmocka_unit_test(rope_agrees_with_and_without_positions),
+        cmocka_unit_test(attention_agrees_for_grouped_heads_and_segments),
+        cmocka_unit_test(attention_is_stable_for_huge_scores),
+        cmocka_unit_test(swiglu_agrees_for_each_element),
+        cmocka_unit_test(add_and_scale_agree),
+        cmocka_unit_test(cross_entropy_agrees_and_ignores),
+        cmocka_unit_test(sums_agree),
+        cmocka_unit_test(optimizers_agree),
+    };
+    return cmocka_run_group_tests_name("ops", tests, NULL, NULL);
+}
