@@ -28,6 +28,11 @@ PlanSummary *plan_summary(const Plan *plan);
 int plan_total_steps(const JobSpec *spec, int64_t samples_per_epoch, int64_t *out,
                      struct error *err);
 
+/* Time of a step at PLAN_ASSUMED_MFU of the ranks' peak; 0 = the peak is not measured. A guess to
+ * compare layouts and to plan a day by, no promise. */
+#define PLAN_ASSUMED_MFU 0.5
+double plan_step_seconds(const Plan *plan);
+
 /* Samples in one pass. window "T": (num_tokens - 1) / seq_len; "T+1": num_tokens / (seq_len + 1). */
 int64_t plan_samples_per_epoch(const DataFacts *data, const SourceSpec *source, int64_t seq_len);
 

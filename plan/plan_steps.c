@@ -56,3 +56,14 @@ int plan_total_steps(const JobSpec *spec, int64_t samples_per_epoch, int64_t *ou
     *out = t->has_steps ? t->steps : (int64_t)steps;
     return 0;
 }
+
+double plan_step_seconds(const Plan *plan)
+{
+    if (plan->peak_flops <= 0) {
+        return 0;
+    }
+    const TrainingSpec *t = plan->spec->training;
+    double tokens = (double)t->global_batch_size * (double)t->seq_len;
+    double rate = plan->peak_flops * (double)plan->mesh->num_ranks * PLAN_ASSUMED_MFU;
+    return tokens * plan->flops_per_token / rate;
+}

@@ -4,3 +4,5 @@ tandem_test(family_test ${CMAKE_SOURCE_DIR}/tests/unit/family_test.c tandem_mode
 tandem_test(mesh_test ${CMAKE_SOURCE_DIR}/tests/unit/mesh_test.c tandem_plan)
 tandem_test(plan_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_test.c;${plan_case}" tandem_plan)
 tandem_test(memory_test "${CMAKE_SOURCE_DIR}/tests/unit/memory_test.c;${plan_case}" tandem_plan)
+tandem_test(probe_test ${CMAKE_SOURCE_DIR}/tests/unit/probe_test.c tandem_proto)
+add_dependencies(probe_test tandem-probe)

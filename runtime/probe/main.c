@@ -1,0 +1,82 @@
+/* tandem-probe: a ProbeRequest on stdin to its end, a ProbeReply on stdout. Exit code 0 with every
+ * reply, also one that refuses; 1 where none could be written. One thread; the caller kills it at
+ * its deadline. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "proto/text.h"
+#include "runtime/probe/probe.h"
+
+#define REQUEST_MAX_BYTES ((size_t)1 << 20)
+#define MESSAGE_MAX_BYTES ((size_t)16 << 20)
+
+static int read_request(struct buf *in, struct error *err)
+{
+    for (;;) {
+        char *room = buf_reserve(in, 4096);
+        ssize_t n = read(STDIN_FILENO, room, 4096);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return error_errno(err, errno, "probe request");
+        }
+        if (n == 0) {
+            return 0;
+        }
+        in->len += (size_t)n;
+        if (in->len > REQUEST_MAX_BYTES) {
+            return error_set(err, ERR_INVALID_ARGUMENT, "probe request: longer than %zu bytes",
+                             REQUEST_MAX_BYTES);
+        }
+    }
+}
+
+static ProbeReply *refusal(const struct error *err)
+{
+    ProbeReply *reply = malloc(sizeof *reply);
+    ASSERT(reply);
+    probe_reply__init(reply);
+    reply->error = strdup(err->text);
+    ASSERT(reply->error);
+    return reply;
+}
+
+static ProbeReply *answer_stdin(void)
+{
+    struct buf in = {0};
+    struct error err = {0};
+    ProbeReply *reply;
+    ProtobufCMessage *request;
+    if (read_request(&in, &err) != 0 || text_unpack(&probe_request__descriptor, in.data, in.len,
+                                                    MESSAGE_MAX_BYTES, &request, &err) != 0) {
+        reply = refusal(&err);
+    } else {
+        reply = probe_answer((const ProbeRequest *)request);
+        protobuf_c_message_free_unpacked(request, NULL);
+    }
+    buf_free(&in);
+    return reply;
+}
+
+int main(void)
+{
+    log_init("tandem-probe");
+    ProbeReply *reply = answer_stdin();
+    size_t len = probe_reply__get_packed_size(reply);
+    uint8_t *bytes = malloc(len ? len : 1);
+    ASSERT(bytes);
+    probe_reply__pack(reply, bytes);
+    probe_reply__free_unpacked(reply, NULL);
+    int rc = fs_write_all(STDOUT_FILENO, bytes, len);
+    if (rc != 0) {
+        log_error("reply: %s", strerror(errno));
+    }
+    free(bytes);
+    return rc == 0 ? 0 : 1;
+}

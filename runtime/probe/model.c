@@ -1,0 +1,259 @@
+/* A model folder: is every parameter there, in a shape that the config asks for? */
+#include "runtime/probe/probe.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/fs.h"
+#include "model/config.h"
+#include "model/family.h"
+#include "plan/params.h"
+#include "runtime/ckpt/safetensors.h"
+
+#define CONFIG_READ_MAX ((size_t)1 << 20)
+#define TABLE_MAX_BYTES ((size_t)1 << 20)
+
+/* Faults of a folder's tensors: the first in words, the rest counted. */
+struct faults {
+    char first[512];
+    int64_t num;
+};
+
+static void add_fault(struct faults *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add_fault(struct faults *f, const char *fmt, ...)
+{
+    if (f->num++ == 0) {
+        va_list args;
+        va_start(args, fmt);
+        vsnprintf(f->first, sizeof f->first, fmt, args);
+        va_end(args);
+    }
+}
+
+static void print_shape(struct buf *b, const int64_t *shape, size_t num_dims)
+{
+    buf_putc(b, '[');
+    for (size_t i = 0; i < num_dims; i++) {
+        buf_printf(b, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    }
+    buf_putc(b, ']');
+}
+
+static bool same_shape(const struct st_tensor *t, const ParamDef *def)
+{
+    if ((size_t)t->num_dims != def->n_shape) {
+        return false;
+    }
+    return memcmp(t->shape, def->shape, def->n_shape * sizeof *def->shape) == 0;
+}
+
+static bool readable_dtype(enum st_dtype t)
+{
+    return t == ST_F32 || t == ST_F64 || t == ST_BF16 || t == ST_F16;
+}
+
+static void check_param(const struct st_folder *folder, const ParamDef *def, int64_t layer,
+                        struct faults *faults)
+{
+    char name[PARAM_NAME_MAX];
+    ASSERT(family_param_name(def, layer, name, sizeof name));
+    const struct st_file *file;
+    const struct st_tensor *t = st_folder_find(folder, name, &file);
+    if (!t) {
+        add_fault(faults, "%s is missing", name);
+        return;
+    }
+    if (!same_shape(t, def)) {
+        struct buf b = {0};
+        print_shape(&b, t->shape, (size_t)t->num_dims);
+        buf_puts(&b, ", config.json asks for ");
+        print_shape(&b, def->shape, def->n_shape);
+        add_fault(faults, "%s has shape %s", name, b.data);
+        buf_free(&b);
+    } else if (!readable_dtype(t->dtype)) {
+        add_fault(faults, "%s is stored as %s; F32, F64, BF16 and F16 are read", name,
+                  st_dtype_name(t->dtype));
+    }
+}
+
+/* Is a tensor's name one of the defs'? "model.layers.7.x" against "model.layers.{layer}.x". */
+static bool matches_def(const char *name, const ParamDef *def, int64_t num_layers)
+{
+    const char *mark = strstr(def->name, "{layer}");
+    if (!mark) {
+        return strcmp(name, def->name) == 0;
+    }
+    size_t head = (size_t)(mark - def->name);
+    if (strncmp(name, def->name, head) != 0) {
+        return false;
+    }
+    char *end;
+    const char *digits = name + head;
+    if (*digits < '0' || *digits > '9' || (digits[0] == '0' && digits[1] != '.')) {
+        return false;
+    }
+    errno = 0;
+    long long layer = strtoll(digits, &end, 10);
+    return errno == 0 && layer < num_layers && strcmp(end, mark + strlen("{layer}")) == 0;
+}
+
+/* Old exports carry RoPE's frequencies, which are computed here, and some a tied head twice. */
+static bool passed_over(const char *name, const ModelConfig *config)
+{
+    static const char frequencies[] = ".rotary_emb.inv_freq";
+    size_t n = strlen(name), m = sizeof frequencies - 1;
+    return (n >= m && strcmp(name + n - m, frequencies) == 0) ||
+           (config->tie_word_embeddings && strcmp(name, "lm_head.weight") == 0);
+}
+
+/* What the model doesn't know would be lost in training: better said before it starts. */
+static void check_unknown(const struct st_folder *folder, const ModelConfig *config,
+                          ParamDef *const *defs, size_t num_defs, struct faults *faults)
+{
+    for (int64_t i = 0; i < st_folder_num_tensors(folder); i++) {
+        const char *name = st_folder_tensor(folder, i)->name;
+        bool known = passed_over(name, config);
+        for (size_t d = 0; d < num_defs && !known; d++) {
+            known = matches_def(name, defs[d], config->num_hidden_layers);
+        }
+        if (!known) {
+            add_fault(faults, "%.200s is not a parameter of this model", name);
+        }
+    }
+}
+
+static void check_tensors(const struct st_folder *folder, const ModelConfig *config,
+                          ParamDef *const *defs, size_t num_defs, struct faults *faults)
+{
+    for (size_t d = 0; d < num_defs; d++) {
+        bool block = defs[d]->unit == UNIT_BLOCK;
+        for (int64_t l = 0; l < (block ? config->num_hidden_layers : 1); l++) {
+            check_param(folder, defs[d], l, faults);
+        }
+    }
+    check_unknown(folder, config, defs, num_defs, faults);
+}
+
+static int check_folder(const char *dir, const struct st_folder *folder, const ModelConfig *config,
+                        struct error *err)
+{
+    struct arena arena = {.max_bytes = TABLE_MAX_BYTES};
+    struct faults faults = {0};
+    ParamDef **defs;
+    size_t num_defs;
+    int rc = family_find(config->model_type)->params(config, &arena, &defs, &num_defs, err);
+    if (rc == 0) {
+        check_tensors(folder, config, defs, num_defs, &faults);
+    }
+    arena_free(&arena);
+    if (rc != 0 || faults.num == 0) {
+        return rc;
+    }
+    if (faults.num == 1) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: tensor %s", dir, faults.first);
+    }
+    return error_set(err, ERR_INVALID_ARGUMENT, "%s: tensor %s; %lld more tensors are wrong", dir,
+                     faults.first, (long long)faults.num - 1);
+}
+
+/* ---- */
+
+static int read_config(const char *path, ModelConfig **out, struct error *err)
+{
+    char *text;
+    size_t len;
+    if (fs_read_file(path, CONFIG_READ_MAX, &text, &len, err) != 0) {
+        return -1;
+    }
+    int rc = config_parse(path, text, len, out, err);
+    free(text);
+    return rc;
+}
+
+static ModelFacts *facts_new(ModelConfig *config)
+{
+    ModelFacts *f = malloc(sizeof *f);
+    ASSERT(f);
+    model_facts__init(f);
+    f->config = config;
+    f->has_num_params = 1;
+    f->num_params = family_num_params(config);
+    return f;
+}
+
+static void fill_from_folder(ModelFacts *f, const char *dir, const struct st_folder *folder)
+{
+    f->path = strdup(dir);
+    f->dtype = strdup(st_dtype_name(st_folder_tensor(folder, 0)->dtype));
+    f->files = calloc((size_t)st_folder_num_files(folder), sizeof *f->files);
+    ASSERT(f->path && f->dtype && f->files);
+    for (int32_t i = 0; i < st_folder_num_files(folder); i++) {
+        f->files[i] = strdup(st_folder_file_name(folder, i));
+        ASSERT(f->files[i]);
+        f->n_files++;
+    }
+    f->has_size_bytes = 1;
+    for (int64_t i = 0; i < st_folder_num_tensors(folder); i++) {
+        const struct st_tensor *t = st_folder_tensor(folder, i);
+        f->size_bytes += (int64_t)(t->end - t->begin);
+    }
+}
+
+static int probe_folder(const char *dir, ModelFacts **out, struct error *err)
+{
+    struct stat st;
+    char path[PATH_MAX];
+    if (stat(dir, &st) != 0) {
+        return error_errno(err, errno, "model.path: %s", dir);
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "model.path: %s is not a folder (model.config takes a config.json)", dir);
+    }
+    ModelConfig *config;
+    struct st_folder *folder;
+    if (!fs_join(path, sizeof path, dir, "config.json")) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "model.path: too long");
+    }
+    if (read_config(path, &config, err) != 0) {
+        return error_wrap(err, "model.path");
+    }
+    if (st_folder_open(&folder, dir, err) != 0) {
+        model_config__free_unpacked(config, NULL);
+        return error_wrap(err, "model.path");
+    }
+    int rc = check_folder(dir, folder, config, err);
+    if (rc == 0) {
+        *out = facts_new(config);
+        fill_from_folder(*out, dir, folder);
+    } else {
+        model_config__free_unpacked(config, NULL);
+        error_wrap(err, "model.path");
+    }
+    st_folder_close(folder);
+    return rc;
+}
+
+int probe_model(const ModelSpec *model, ModelFacts **out, struct error *err)
+{
+    if (model->path) {
+        return probe_check_path("model.path", model->path, err) != 0
+                   ? -1
+                   : probe_folder(model->path, out, err);
+    }
+    ModelConfig *config;
+    if (probe_check_path("model.config", model->config, err) != 0) {
+        return -1;
+    }
+    if (read_config(model->config, &config, err) != 0) {
+        return error_wrap(err, "model.config");
+    }
+    *out = facts_new(config);
+    return 0;
+}

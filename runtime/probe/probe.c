@@ -1,0 +1,77 @@
+#include "runtime/probe/probe.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/peak.h"
+
+#define SOURCES_MAX 1024
+
+int probe_check_path(const char *field, const char *path, struct error *err)
+{
+    if (!path || path[0] != '/') {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.200s\" is not an absolute path", field,
+                         path ? path : "");
+    }
+    if (strlen(path) >= PATH_MAX) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: longer than a path can be", field);
+    }
+    return 0;
+}
+
+static int answer_sources(const ProbeRequest *request, ProbeReply *reply, struct error *err)
+{
+    if (request->n_sources > SOURCES_MAX) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "data.train: %zu sources, at most %d",
+                         request->n_sources, SOURCES_MAX);
+    }
+    reply->sources = calloc(request->n_sources + 1, sizeof *reply->sources);
+    ASSERT(reply->sources);
+    for (size_t i = 0; i < request->n_sources; i++) {
+        if (probe_source(request->sources[i], &reply->sources[i], err) != 0) {
+            return -1;
+        }
+        reply->n_sources++;
+    }
+    return 0;
+}
+
+static int answer(const ProbeRequest *request, ProbeReply *reply, struct error *err)
+{
+    if (request->tokenizer && strcmp(request->tokenizer, "bytes") != 0) {
+        return error_set(err, ERR_UNIMPLEMENTED,
+                         "data.tokenizer: \"%.200s\" is not supported yet; bytes is",
+                         request->tokenizer);
+    }
+    if (request->model && probe_model(request->model, &reply->model, err) != 0) {
+        return -1;
+    }
+    if (answer_sources(request, reply, err) != 0) {
+        return -1;
+    }
+    if (request->device_peak) {
+        reply->has_peak_flops_fp32 = reply->has_peak_flops_fp64 = 1;
+        reply->peak_flops_fp32 = peak_flops(DTYPE_F32);
+        reply->peak_flops_fp64 = peak_flops(DTYPE_F64);
+    }
+    return 0;
+}
+
+ProbeReply *probe_answer(const ProbeRequest *request)
+{
+    ProbeReply *reply = malloc(sizeof *reply);
+    ASSERT(reply);
+    probe_reply__init(reply);
+    struct error err = {0};
+    if (answer(request, reply, &err) != 0) {
+        /* Half an answer is no answer. */
+        probe_reply__free_unpacked(reply, NULL);
+        reply = malloc(sizeof *reply);
+        ASSERT(reply);
+        probe_reply__init(reply);
+        reply->error = strdup(err.text);
+        ASSERT(reply->error);
+    }
+    return reply;
+}

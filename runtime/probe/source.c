@@ -1,0 +1,66 @@
+/* A data file: how many tokens, and is any of them too large? */
+#include "runtime/probe/probe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/data/formats.h"
+
+/* Enough to find a file of the wrong type or tokenizer; the loader checks every token it reads. */
+#define SCAN_TOKENS_MAX ((int64_t)8 << 20)
+#define SCAN_CHUNK 65536
+
+static int scan(const struct token_file *file, int64_t *max_token, struct error *err)
+{
+    int64_t num = formats_num_tokens(file);
+    num = num < SCAN_TOKENS_MAX ? num : SCAN_TOKENS_MAX;
+    int32_t *chunk = malloc(SCAN_CHUNK * sizeof *chunk);
+    ASSERT(chunk);
+    int rc = 0;
+    for (int64_t at = 0; at < num && rc == 0; at += SCAN_CHUNK) {
+        int64_t n = num - at < SCAN_CHUNK ? num - at : SCAN_CHUNK;
+        rc = formats_read(file, at, n, 0, chunk, err);
+        for (int64_t i = 0; i < n && rc == 0; i++) {
+            *max_token = chunk[i] > *max_token ? chunk[i] : *max_token;
+        }
+    }
+    free(chunk);
+    return rc;
+}
+
+static int fill(DataFacts *facts, const SourceSpec *source, struct error *err)
+{
+    enum data_format format;
+    struct token_file *file;
+    if (formats_parse(source->format ? source->format : "", &format, err) != 0) {
+        return error_wrap(err, "data.train: format");
+    }
+    if (formats_open(&file, source->path, format, err) != 0) {
+        return error_wrap(err, "data.train");
+    }
+    facts->path = strdup(source->path);
+    facts->format = strdup(source->format);
+    ASSERT(facts->path && facts->format);
+    facts->has_size_bytes = facts->has_num_tokens = facts->has_max_token = 1;
+    facts->size_bytes = formats_size_bytes(file);
+    facts->num_tokens = formats_num_tokens(file);
+    int rc = scan(file, &facts->max_token, err);
+    formats_close(file);
+    return rc == 0 ? 0 : error_wrap(err, "data.train");
+}
+
+int probe_source(const SourceSpec *source, DataFacts **out, struct error *err)
+{
+    if (probe_check_path("data.train", source->path, err) != 0) {
+        return -1;
+    }
+    DataFacts *facts = malloc(sizeof *facts);
+    ASSERT(facts);
+    data_facts__init(facts);
+    if (fill(facts, source, err) != 0) {
+        data_facts__free_unpacked(facts, NULL);
+        return -1;
+    }
+    *out = facts;
+    return 0;
+}
