@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/family.h"
+#include "proto/text.h"
 
 /* A config.json is small; tokenizers and weights stand in other files. */
 #define CONFIG_MAX_BYTES ((size_t)256 << 10)
@@ -322,6 +323,23 @@ static void mark_present(ModelConfig *c)
     c->has_initializer_range = 1;
 }
 
+/* The file's text; where a message can't carry it (carriage returns, control characters), the same
+ * keys written anew. */
+static void keep_text(ModelConfig *c, const char *text, size_t len, const json_t *root)
+{
+    c->config_json = strndup(text, len);
+    ASSERT(c->config_json);
+    if (text_check_message(&c->base, CONFIG_MAX_BYTES, NULL) != 0) {
+        free(c->config_json);
+        c->config_json = json_dumps(root, JSON_INDENT(2) | JSON_ENSURE_ASCII);
+        ASSERT(c->config_json);
+        /* The one control character that stays as it is. */
+        for (char *at = c->config_json; (at = strchr(at, 0x7f)) != NULL;) {
+            *at = '?';
+        }
+    }
+}
+
 int config_parse(const char *path, const char *text, size_t len, ModelConfig **out,
                  struct error *err)
 {
@@ -348,16 +366,15 @@ int config_parse(const char *path, const char *text, size_t len, ModelConfig **o
                      read_ropes(&r, config) != 0 || config_check(path, config, err) != 0
                  ? -1
                  : 0;
-    json_decref(root);
-    if (rc != 0) {
+    if (rc == 0) {
+        mark_present(config);
+        keep_text(config, text, len, root);
+        *out = config;
+    } else {
         model_config__free_unpacked(config, NULL);
-        return -1;
     }
-    mark_present(config);
-    config->config_json = strndup(text, len);
-    ASSERT(config->config_json);
-    *out = config;
-    return 0;
+    json_decref(root);
+    return rc;
 }
 
 /* ---- bounds ---- */

@@ -37,16 +37,6 @@ static int read_request(struct buf *in, struct error *err)
     }
 }
 
-static ProbeReply *refusal(const struct error *err)
-{
-    ProbeReply *reply = malloc(sizeof *reply);
-    ASSERT(reply);
-    probe_reply__init(reply);
-    reply->error = strdup(err->text);
-    ASSERT(reply->error);
-    return reply;
-}
-
 static ProbeReply *answer_stdin(void)
 {
     struct buf in = {0};
@@ -55,7 +45,7 @@ static ProbeReply *answer_stdin(void)
     ProtobufCMessage *request;
     if (read_request(&in, &err) != 0 || text_unpack(&probe_request__descriptor, in.data, in.len,
                                                     MESSAGE_MAX_BYTES, &request, &err) != 0) {
-        reply = refusal(&err);
+        reply = probe_refuse(&err);
     } else {
         reply = probe_answer((const ProbeRequest *)request);
         protobuf_c_message_free_unpacked(request, NULL);

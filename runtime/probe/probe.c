@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cpu/peak.h"
+#include "proto/text.h"
 
 #define SOURCES_MAX 1024
 
@@ -58,20 +59,33 @@ static int answer(const ProbeRequest *request, ProbeReply *reply, struct error *
     return 0;
 }
 
+ProbeReply *probe_refuse(const struct error *err)
+{
+    ProbeReply *reply = malloc(sizeof *reply);
+    ASSERT(reply);
+    probe_reply__init(reply);
+    reply->error = strdup(err->text);
+    ASSERT(reply->error);
+    /* A file's name or content may hold bytes that no message carries. */
+    if (text_check_message(&reply->base, TEXT_MAX_BYTES, NULL) != 0) {
+        for (char *c = reply->error; *c; c++) {
+            *c = *c >= 0x20 && *c < 0x7f ? *c : '?';
+        }
+    }
+    return reply;
+}
+
 ProbeReply *probe_answer(const ProbeRequest *request)
 {
     ProbeReply *reply = malloc(sizeof *reply);
     ASSERT(reply);
     probe_reply__init(reply);
     struct error err = {0};
-    if (answer(request, reply, &err) != 0) {
-        /* Half an answer is no answer. */
-        probe_reply__free_unpacked(reply, NULL);
-        reply = malloc(sizeof *reply);
-        ASSERT(reply);
-        probe_reply__init(reply);
-        reply->error = strdup(err.text);
-        ASSERT(reply->error);
+    if (answer(request, reply, &err) == 0 &&
+        text_check_message(&reply->base, TEXT_MAX_BYTES, &err) == 0) {
+        return reply;
     }
-    return reply;
+    /* Half an answer is no answer. */
+    probe_reply__free_unpacked(reply, NULL);
+    return probe_refuse(&err);
 }

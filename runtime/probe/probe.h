@@ -12,6 +12,9 @@
  * freed with probe_reply__free_unpacked. */
 ProbeReply *probe_answer(const ProbeRequest *request);
 
+/* A reply that says only why not. */
+ProbeReply *probe_refuse(const struct error *err);
+
 /* model.path: config.json and every tensor of the parameter table, with its shape; or
  * model.config: a config.json alone. *out is freed with model_facts__free_unpacked. */
 int probe_model(const ModelSpec *model, ModelFacts **out, struct error *err);

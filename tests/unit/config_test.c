@@ -13,6 +13,7 @@
 
 #include "base/fs.h"
 #include "model/family.h"
+#include "proto/text.h"
 
 #define BASE                                                                                       \
     "\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 128, "                 \
@@ -188,6 +189,17 @@ static void an_export_keeps_unknown_keys_and_sets_the_dtype(void **state)
     model_config__free_unpacked(c, NULL);
 }
 
+/* A message carries no carriage returns; the file of a Windows editor has to load all the same. */
+static void the_text_is_rewritten_where_a_message_can_not_carry_it(void **state)
+{
+    (void)state;
+    ModelConfig *c = parse_ok("{" BASE ",\r\n \"note\": \"a\x7f\"}\r\n");
+    assert_null(strchr(c->config_json, '\r'));
+    assert_non_null(strstr(c->config_json, "\"note\""));
+    assert_int_equal(text_check_message(&c->base, 65536, NULL), 0);
+    model_config__free_unpacked(c, NULL);
+}
+
 static void an_export_without_the_file_has_every_key(void **state)
 {
     (void)state;
@@ -224,6 +236,7 @@ int main(void)
         cmocka_unit_test(what_we_cannot_compute_is_refused_by_name),
         cmocka_unit_test(sizes_are_bounded_and_divisible),
         cmocka_unit_test(an_export_keeps_unknown_keys_and_sets_the_dtype),
+        cmocka_unit_test(the_text_is_rewritten_where_a_message_can_not_carry_it),
         cmocka_unit_test(an_export_without_the_file_has_every_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

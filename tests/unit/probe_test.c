@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "proto/names.h"
+#include "proto/text.h"
 
 #define DEADLINE_MS 20000
 #define TINY TANDEM_SOURCE_DIR "/tests/golden/llama-tiny"
@@ -368,6 +369,16 @@ static void wrong_data_files_are_refused(void **state)
     assert_refused(probe_file(in_tmp("none.txt"), "text"), "No such file");
 }
 
+/* A name with control characters or broken UTF-8 must not make the reply unreadable. */
+static void the_reply_can_be_read_whatever_a_file_holds(void **state)
+{
+    (void)state;
+    write_text("config.json", "{\"model_type\": \"a\\u0007\\u0085b\"}");
+    ProbeReply *r = probe_model_dir(tmp);
+    assert_int_equal(text_check_message(&r->base, 65536, NULL), 0);
+    assert_refused(r, "model_type");
+}
+
 /* Whatever stands on stdin, the answer is a reply with a sentence. */
 static void a_malformed_request_is_answered(void **state)
 {
@@ -401,6 +412,7 @@ int main(void)
         T(an_index_can_not_lead_out_of_its_folder),
         T(a_sharded_folder_is_read_through_its_index),
         T(wrong_data_files_are_refused),
+        T(the_reply_can_be_read_whatever_a_file_holds),
         T(a_malformed_request_is_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
