@@ -1,0 +1,21 @@
+/* A small model's state for the checkpoint tests: the table of a Llama of two layers, flat buffers
+ * of random numbers (odd bit patterns among them), padding zero. */
+#ifndef TANDEM_TESTS_UNIT_CKPT_FIXTURE_H
+#define TANDEM_TESTS_UNIT_CKPT_FIXTURE_H
+
+#include "runtime/ckpt/ckpt.h"
+
+struct fixture {
+    struct param_table table; /* owned */
+    struct ckpt_state state;  /* buffers owned */
+    size_t bytes;             /* of one buffer */
+};
+
+void fixture_new(struct fixture *f, enum dtype dtype, bool moments, uint64_t seed);
+/* The same table and type; buffers zero. */
+void fixture_like(struct fixture *f, const struct fixture *other);
+void fixture_free(struct fixture *f);
+void fixture_assert_equal(const struct fixture *a, const struct fixture *b);
+struct ckpt_meta fixture_meta(int64_t step, int32_t attempt);
+
+#endif

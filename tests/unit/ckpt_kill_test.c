@@ -1,0 +1,286 @@
+/* Saves, sweeps and exports that are killed at every call that changes the disk. The linker hands
+ * those calls to us (--wrap): a child counts them and kills itself at the n-th; a write that is
+ * killed leaves half of its bytes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "runtime/ckpt/ckpt.h"
+#include "tests/unit/ckpt_fixture.h"
+
+static char root[64];
+
+/* ---- dying on time -----------------------------------------------------------------------------
+ */
+
+static int64_t calls_left = -1; /* -1: never */
+
+static bool dies_now(void)
+{
+    return calls_left >= 0 && calls_left-- == 0;
+}
+
+static void die_if_now(void)
+{
+    if (dies_now()) {
+        raise(SIGKILL);
+    }
+}
+
+ssize_t __real_write(int fd, const void *data, size_t len);
+ssize_t __wrap_write(int fd, const void *data, size_t len);
+ssize_t __wrap_write(int fd, const void *data, size_t len)
+{
+    if (dies_now()) {
+        if (__real_write(fd, data, len / 2) >= 0) {
+            raise(SIGKILL);
+        }
+    }
+    return __real_write(fd, data, len);
+}
+
+/* What a killed process wrote is in the page cache: nothing to wait for. */
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+    (void)fd;
+    die_if_now();
+    return 0;
+}
+
+#define WRAP(name, params, args)                                                                   \
+    int __real_##name params;                                                                      \
+    int __wrap_##name params;                                                                      \
+    int __wrap_##name params                                                                       \
+    {                                                                                              \
+        die_if_now();                                                                              \
+        return __real_##name args;                                                                 \
+    }
+
+WRAP(rename, (const char *from, const char *to), (from, to))
+WRAP(renameat2, (int a, const char *from, int b, const char *to, unsigned flags),
+     (a, from, b, to, flags))
+WRAP(mkdir, (const char *path, mode_t mode), (path, mode))
+WRAP(unlink, (const char *path), (path))
+WRAP(remove, (const char *path), (path))
+WRAP(close, (int fd), (fd))
+
+/* Runs act in a child that dies at its n-th call; true if it was through before. */
+static bool runs_through(int64_t n, void (*act)(const struct fixture *), const struct fixture *f)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        calls_left = n;
+        act(f);
+        calls_left = -1;
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status)) {
+        assert_int_equal(WEXITSTATUS(status), 0);
+        return true;
+    }
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+    return false;
+}
+
+/* ---- saves -------------------------------------------------------------------------------------
+ */
+
+static void save(const struct fixture *f, int64_t step, int32_t attempt)
+{
+    struct ckpt_meta meta = fixture_meta(step, attempt);
+    char dir[256];
+    int64_t bytes;
+    for (int32_t w = 0; w < 3; w++) {
+        if (ckpt_save_part(root, &f->state, &meta, w, 3, NULL) != 0) {
+            _exit(1);
+        }
+    }
+    if (ckpt_commit(root, &meta, 3, dir, sizeof dir, &bytes, NULL) != 0) {
+        _exit(1);
+    }
+}
+
+static void save_step_20(const struct fixture *f)
+{
+    save(f, 20, 1);
+}
+
+static void sweep(const struct fixture *f)
+{
+    (void)f;
+    if (ckpt_sweep(root, NULL) != 0) {
+        _exit(1);
+    }
+}
+
+/* The newest one is what it says it is; returns its step. */
+static int64_t newest_loads(const struct fixture *at_10, const struct fixture *at_20)
+{
+    char dir[256];
+    int64_t step;
+    struct ckpt_meta meta;
+    struct error err = {0};
+    struct fixture got;
+    assert_int_equal(ckpt_newest(root, dir, sizeof dir, &step, &err), 0);
+    assert_true(step == 10 || step == 20);
+    fixture_like(&got, at_10);
+    if (ckpt_load(dir, &got.state, &meta, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+    fixture_assert_equal(&got, step == 10 ? at_10 : at_20);
+    fixture_free(&got);
+    return step;
+}
+
+static void fresh_root(const struct fixture *at_10)
+{
+    snprintf(root, sizeof root, "/tmp/tandem-kill-XXXXXX");
+    assert_non_null(mkdtemp(root));
+    save(at_10, 10, 1);
+}
+
+/* At no moment does a save that was killed look complete; the one before stays good; the next
+ * attempt at the same step succeeds. */
+static void a_save_killed_anywhere_leaves_the_one_before(void **state)
+{
+    (void)state;
+    struct fixture at_10, at_20;
+    fixture_new(&at_10, DTYPE_F32, true, 3);
+    fixture_new(&at_20, DTYPE_F32, true, 4);
+    int64_t before = 0, after = 0;
+    bool through = false;
+    for (int64_t n = 0; !through; n++) {
+        fresh_root(&at_10);
+        through = runs_through(n, save_step_20, &at_20);
+        int64_t step = newest_loads(&at_10, &at_20);
+        before += step == 10;
+        after += step == 20;
+        assert_true(!through || step == 20);
+        sweep(NULL);
+        assert_int_equal(newest_loads(&at_10, &at_20), step);
+        save(&at_20, 20, 2);
+        assert_int_equal(newest_loads(&at_10, &at_20), 20);
+        assert_int_equal(fs_remove_tree(root, NULL), 0);
+    }
+    /* The points of death lie on both sides of the one that makes it complete. */
+    assert_true(before > 40);
+    assert_true(after >= 2);
+    fixture_free(&at_10);
+    fixture_free(&at_20);
+}
+
+/* A sweep may die too: what it had begun to remove never counts again. */
+static void a_sweep_killed_anywhere_loses_nothing(void **state)
+{
+    (void)state;
+    struct fixture at_10, at_20;
+    fixture_new(&at_10, DTYPE_F32, true, 3);
+    fixture_new(&at_20, DTYPE_F32, true, 4);
+    bool through = false;
+    for (int64_t n = 0; !through; n++) {
+        char path[300];
+        struct ckpt_meta meta = fixture_meta(30, 1);
+        fresh_root(&at_10);
+        save_step_20(&at_20);
+        save(&at_20, 25, 1);
+        snprintf(path, sizeof path, "%s/step-00000025-a1/COMPLETE", root);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(ckpt_save_part(root, &at_20.state, &meta, 0, 2, NULL), 0);
+        through = runs_through(n, sweep, NULL);
+        assert_int_equal(newest_loads(&at_10, &at_20), 20);
+        assert_int_equal(fs_remove_tree(root, NULL), 0);
+        assert_true(n < 100);
+    }
+    fixture_free(&at_10);
+    fixture_free(&at_20);
+}
+
+/* ---- exports -----------------------------------------------------------------------------------
+ */
+
+static void export_now(const struct fixture *f)
+{
+    ModelConfig config = MODEL_CONFIG__INIT;
+    char out[128];
+    config.model_type = (char[]){"llama"};
+    config.hidden_size = 12;
+    snprintf(out, sizeof out, "%s/export", root);
+    if (ckpt_export_hf_shards(out, &f->state, &config, 2000, NULL) != 0) {
+        _exit(1);
+    }
+}
+
+static bool same_weights(const struct fixture *a, const struct fixture *b)
+{
+    return memcmp(a->state.weights, b->state.weights, a->bytes) == 0;
+}
+
+/* A reader of the export finds the old one or the new one, whole, or nothing; and the next export
+ * isn't troubled by what the killed one left. */
+static void an_export_killed_anywhere_is_whole_or_absent(void **state)
+{
+    (void)state;
+    struct fixture older, newer, got;
+    char out[128];
+    struct error err = {0};
+    fixture_new(&older, DTYPE_F32, false, 3);
+    fixture_new(&newer, DTYPE_F32, false, 4);
+    fixture_like(&got, &older);
+    for (int with_older = 0; with_older < 2; with_older++) {
+        bool through = false;
+        for (int64_t n = 0; !through; n++) {
+            snprintf(root, sizeof root, "/tmp/tandem-kill-XXXXXX");
+            assert_non_null(mkdtemp(root));
+            snprintf(out, sizeof out, "%s/export", root);
+            if (with_older) {
+                export_now(&older);
+            }
+            through = runs_through(n, export_now, &newer);
+            if (fs_exists(out)) {
+                if (ckpt_load_hf(out, &got.state, &err) != 0) {
+                    fail_msg("%s", err.text);
+                }
+                assert_true(same_weights(&got, &newer) ||
+                            (with_older && same_weights(&got, &older)));
+            } else {
+                assert_false(through);
+            }
+            export_now(&newer);
+            assert_int_equal(ckpt_load_hf(out, &got.state, &err), 0);
+            assert_true(same_weights(&got, &newer));
+            char left[140];
+            snprintf(left, sizeof left, "%s.tmp", out);
+            assert_false(fs_exists(left));
+            snprintf(left, sizeof left, "%s.old", out);
+            assert_false(fs_exists(left));
+            assert_int_equal(fs_remove_tree(root, NULL), 0);
+        }
+    }
+    fixture_free(&older);
+    fixture_free(&newer);
+    fixture_free(&got);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_save_killed_anywhere_leaves_the_one_before),
+        cmocka_unit_test(a_sweep_killed_anywhere_loses_nothing),
+        cmocka_unit_test(an_export_killed_anywhere_is_whole_or_absent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
