@@ -241,7 +241,7 @@ static void a_shuffled_epoch_covers_each_sample_once(void **state)
         struct loader_options o = base(4, 1);
         o.order = "shuffled";
         int seen[67];
-        int64_t first, changes = 0, last = -1;
+        int64_t first = 0, changes = 0, last = -1;
         for (int64_t epoch = 0; epoch < 5; epoch++) {
             count_epoch(&o, samples, epoch, seen, &first);
             for (int64_t i = 0; i < samples; i++) {
