@@ -24,7 +24,8 @@ static void cut_partial_utf8(char *text)
     }
 }
 
-static void format_text(char *text, const char *fmt, va_list ap)
+static void __attribute__((format(printf, 2, 0)))
+format_text(char *text, const char *fmt, va_list ap)
 {
     int n = vsnprintf(text, ERROR_TEXT_MAX, fmt, ap);
     if (n >= ERROR_TEXT_MAX) {

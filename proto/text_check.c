@@ -2,6 +2,7 @@
 #include "proto/text.h"
 
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 
 /* Deepest nesting of any message; protobuf-c itself has no bound, but our types don't recurse. */
 #define MAX_DEPTH 32
+#define FIELD_NUMBER_MAX 536870911u
 
 static int check_field(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field,
                        size_t max_len, int depth, struct error *err);
@@ -18,11 +20,19 @@ static int check_fields(const ProtobufCMessage *message, size_t max_len, int dep
                         struct error *err)
 {
     if (depth > MAX_DEPTH) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "nested deeper than %d", MAX_DEPTH);
+        return error_set(err, ERR_INVALID_ARGUMENT, ": nested deeper than %d", MAX_DEPTH);
     }
     for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
         if (check_field(message, &message->descriptor->fields[i], max_len, depth, err)) {
             return -1;
+        }
+    }
+    /* Fields of a newer version pass, but protobuf-c also lets numbers through that no version can
+     * have, and that it doesn't read back after packing. */
+    for (unsigned i = 0; i < message->n_unknown_fields; i++) {
+        uint32_t tag = message->unknown_fields[i].tag;
+        if (tag == 0 || tag > FIELD_NUMBER_MAX) {
+            return error_set(err, ERR_INVALID_ARGUMENT, ": malformed: field number %u", tag);
         }
     }
     return 0;
@@ -36,12 +46,12 @@ static int check_value(const ProtobufCMessage *message, const ProtobufCFieldDesc
         const char *text = *(const char *const *)at;
         const char *fault = text_scalar_fault(text, strlen(text), max_len);
         if (fault) {
-            return error_set(err, ERR_INVALID_ARGUMENT, "%s", fault);
+            return error_set(err, ERR_INVALID_ARGUMENT, ": %s", fault);
         }
     } else if (field->type == PROTOBUF_C_TYPE_ENUM) {
         int number = (int)field_int(field->type, at);
         if (!protobuf_c_enum_descriptor_get_value(field->descriptor, number)) {
-            return error_set(err, ERR_INVALID_ARGUMENT, "unknown value %d", number);
+            return error_set(err, ERR_INVALID_ARGUMENT, ": unknown value %d", number);
         }
     } else if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
         return check_fields(*(ProtobufCMessage *const *)at, max_len, depth + 1, err);
@@ -49,23 +59,19 @@ static int check_value(const ProtobufCMessage *message, const ProtobufCFieldDesc
     return 0;
 }
 
-/* Puts the field's part of the dotted path in front of what a value's check said. */
+/* Puts the field's part of the dotted path in front of what a value's check said (": fault"). */
 static void add_path(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field,
                      size_t i, struct error *err)
 {
     if (!err || field_is_choice(message->descriptor)) {
         return;
     }
-    const ProtobufCMessage *value =
-        field->type == PROTOBUF_C_TYPE_MESSAGE ? field_message(message, field, i) : NULL;
-    const char *between = value && !field_is_choice(value->descriptor) ? "." : ": ";
-    char tail[ERROR_TEXT_MAX];
+    char tail[ERROR_TEXT_MAX], idx[24] = "";
     strcpy(tail, err->text);
     if (field->label == PROTOBUF_C_LABEL_REPEATED) {
-        error_set(err, err->code, "%s.%zu%s%s", field->name, i, between, tail);
-    } else {
-        error_set(err, err->code, "%s%s%s", field->name, between, tail);
+        snprintf(idx, sizeof idx, ".%zu", i);
     }
+    error_set(err, err->code, ".%s%s%s", field->name, idx, tail);
 }
 
 static int check_field(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field,
@@ -83,7 +89,15 @@ static int check_field(const ProtobufCMessage *message, const ProtobufCFieldDesc
 
 int text_check_message(const ProtobufCMessage *message, size_t max_len, struct error *err)
 {
-    return check_fields(message, max_len, 0, err);
+    if (check_fields(message, max_len, 0, err) == 0) {
+        return 0;
+    }
+    if (err) {
+        /* ".a.b: fault" or ": fault". */
+        size_t skip = err->text[0] == '.' ? 1 : 2;
+        memmove(err->text, err->text + skip, strlen(err->text) + 1 - skip);
+    }
+    return -1;
 }
 
 /* ---- unpacking under a cap --------------------------------------------------------------------

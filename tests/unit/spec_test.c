@@ -1,0 +1,526 @@
+/* plan/spec_check: what a job file may say, and what is said of one that may not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "plan/spec_check.h"
+#include "plan/spec_rules.h"
+#include "proto/field.h"
+#include "proto/text.h"
+
+/* The least a job file must say. */
+#define LEAST                                                                                      \
+    "name: a\n"                                                                                    \
+    "model: {path: /m}\n"                                                                          \
+    "data: {train: [{path: /d, format: u16}]}\n"                                                   \
+    "training: {steps: 10, seq_len: 8, global_batch_size: 4}\n"
+
+static JobSpec *parse(const char *text)
+{
+    struct error err = {0};
+    ProtobufCMessage *m = NULL;
+    if (text_parse("job.yaml", text, strlen(text), &job_spec__descriptor, &m, &err)) {
+        fail_msg("%s", err.text);
+    }
+    return (JobSpec *)m;
+}
+
+/* LEAST with some fields set: "path=value|path=value". A null value takes a field away. */
+static JobSpec *least_with(const char *sets)
+{
+    JobSpec *spec = parse(LEAST);
+    char *copy = strdup(sets), *rest = copy;
+    assert_non_null(copy);
+    for (char *one; (one = strsep(&rest, "|")) && *one;) {
+        struct error err = {0};
+        char *value = strchr(one, '=');
+        assert_non_null(value);
+        *value++ = 0;
+        if (text_set(&spec->base, one, value, &err)) {
+            fail_msg("%s", err.text);
+        }
+    }
+    free(copy);
+    return spec;
+}
+
+static const struct {
+    const char *sets, *said;
+} refused[] = {
+    /* Required. */
+    {"name=null", "name: required"},
+    {"model=null", "model: required"},
+    {"model.path=null", "model: wants one of path and config"},
+    {"model.config=/c", "model: path and config exclude each other"},
+    {"data=null", "data: required"},
+    {"data.train=[]", "data.train: required"},
+    {"data.train.0.path=null", "data.train.0.path: required"},
+    {"data.train.0.format=null", "data.train.0.format: required"},
+    {"training=null", "training: required"},
+    {"training.seq_len=null", "training.seq_len: required"},
+    {"training.global_batch_size=null", "training.global_batch_size: required"},
+    {"training.steps=null", "training: wants one of steps, tokens and epochs"},
+    {"training.tokens=5", "training: steps, tokens and epochs exclude each other"},
+    /* Names and paths. */
+    {"name=a b", "name: \"a b\" holds other than letters, digits, dot, dash and underscore"},
+    {"name=\"\"", "name: \"\" is empty"},
+    {"name=17", "name: \"17\" is a number, as ids are; add a letter"},
+    {"name=-a", "name: \"-a\" begins with a dot or dash"},
+    {"name=0123456789a0123456789a0123456789a0123456789a0123456789a0123456789",
+     "name: \"0123456789a0123456789a0123456789a0123456...\" is longer than 64 characters"},
+    {"tenant=a/b", "tenant: \"a/b\" holds other than letters, digits, dot, dash and underscore"},
+    {"tags=[ok, '']", "tags.1: \"\": wants 1 to 64 characters on one line"},
+    {"tags=[a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a]",
+     "tags: 33 elements; wants at most 32"},
+    {"resources.nodes=[n1, n 2]",
+     "resources.nodes.1: \"n 2\" holds other than letters, digits, dot, dash and underscore"},
+    {"model.path=models/m", "model.path: \"models/m\": wants an absolute path (the CLI makes it "
+                            "one, counting from the job file)"},
+    {"data.train.0.path=d", "data.train.0.path: \"d\": wants an absolute path (the CLI makes it "
+                            "one, counting from the job file)"},
+    /* Words. */
+    {"priority=hihg", "priority: \"hihg\" is not one of low, normal, high or a whole number from 0 "
+                      "to 1000; did you mean high?"},
+    {"priority=1001", "priority: 1001: wants a whole number from 0 to 1000"},
+    {"priority=-1", "priority: -1: wants a whole number from 0 to 1000"},
+    {"data.order=random", "data.order: \"random\" is not one of sequential, shuffled"},
+    {"data.train.0.format=U16", "data.train.0.format: \"U16\" is not one of text, u16, u32, "
+                                "tokenized-jsonl, jsonl, chat, megatron, llmc; did you mean u16?"},
+    {"data.train.0.window=T+2",
+     "data.train.0.window: \"T+2\" is not one of T, T+1; did you mean T+1?"},
+    {"training.precision=float32", "training.precision: \"float32\" is not one of fp32, fp64, "
+                                   "bf16, fp16, fp8"},
+    {"training.optimizer.name=adam",
+     "training.optimizer.name: \"adam\" is not one of adamw, sgd; did you mean adamw?"},
+    {"training.lr_schedule.decay=cosin", "training.lr_schedule.decay: \"cosin\" is not one of "
+                                         "cosine, linear, constant, wsd; did you mean cosine?"},
+    {"parallel.schedule=1F1B", "parallel.schedule: \"1F1B\" is not one of gpipe, 1f1b, "
+                               "interleaved, zb-h1, zb-h2, zb-v, dualpipe, pipedream; did you mean "
+                               "1f1b?"},
+    {"parallel.context_mode=rings", "parallel.context_mode: \"rings\" is not one of ring, "
+                                    "all_gather, ulysses; did you mean ring?"},
+    {"parallel=automatic", "parallel: \"automatic\" is not auto or the fields of a mapping"},
+    {"resources.type=h10",
+     "resources.type: \"h10\" is not one of any, cpu, a100, h100, h200, b200; did you mean h100?"},
+    {"resources.backend=gpu", "resources.backend: \"gpu\" is not one of auto, ref, cpu, cuda; did "
+                              "you mean cpu?"},
+    {"checkpoint.interval=often", "checkpoint.interval: \"often\" is not auto or a whole number "
+                                  "from 0 to 9007199254740992"},
+    {"checkpoint.interval=1.5", "checkpoint.interval: \"1.5\" is not auto or a whole number from 0 "
+                                "to 9007199254740992"},
+    {"checkpoint.interval=-5",
+     "checkpoint.interval: -5: wants a whole number from 0 to 9007199254740992"},
+    {"spikes.action=stopp", "spikes.action: \"stopp\" is not one of off, warn, rollback, stop; did "
+                            "you mean stop?"},
+    /* Numbers. */
+    {"training.steps=0", "training.steps: 0: wants a whole number from 1 to 9007199254740992"},
+    {"training.steps=9223372036854775807",
+     "training.steps: 9223372036854775807: wants a whole number from 1 to 9007199254740992"},
+    {"training.steps=9007199254740992|training.seq_len=16777216|training.global_batch_size="
+     "2147483648",
+     "training.steps: 9007199254740992: with 36028797018963968 tokens a step that is more than "
+     "2^62 tokens"},
+    {"training.steps=null|training.tokens=0", "training.tokens: 0: wants a number from 1 to 1e+18"},
+    {"training.steps=null|training.epochs=0",
+     "training.epochs: 0: wants a number above 0 and up to 1000000000"},
+    {"training.seq_len=0", "training.seq_len: 0: wants a whole number from 1 to 16777216"},
+    {"training.seq_len=16777217",
+     "training.seq_len: 16777217: wants a whole number from 1 to 16777216"},
+    {"training.global_batch_size=-4",
+     "training.global_batch_size: -4: wants a whole number from 1 to 2147483648"},
+    {"training.micro_batch_size=0",
+     "training.micro_batch_size: 0: wants a whole number from 1 to 2147483648"},
+    {"training.clip_grad_norm=-1", "training.clip_grad_norm: -1: wants a number from 0 to 1e+30"},
+    {"training.dropout=1.5", "training.dropout: 1.5: wants a number from 0 to 1"},
+    {"training.optimizer.lr=-0.1", "training.optimizer.lr: -0.1: wants a number from 0 to 1000000"},
+    {"training.optimizer.eps=0", "training.optimizer.eps: 0: wants a number above 0 and up to 1"},
+    {"training.optimizer.betas=[0.9]",
+     "training.optimizer.betas: wants two numbers, as [0.9, 0.95]"},
+    {"training.optimizer.betas=[0.9, 0.9, 0.9]",
+     "training.optimizer.betas: 3 elements; wants at most 2"},
+    {"training.optimizer.betas=[0.9, 1]",
+     "training.optimizer.betas.1: 1: wants a number from 0 to 0.9999999999999999"},
+    {"training.optimizer.weight_decay=-1",
+     "training.optimizer.weight_decay: -1: wants a number from 0 to 1000000"},
+    {"training.lr_schedule.warmup_steps=-1", "training.lr_schedule.warmup_steps: -1: wants a whole "
+                                             "number from 0 to 9007199254740992"},
+    {"training.lr_schedule.min_lr_ratio=2",
+     "training.lr_schedule.min_lr_ratio: 2: wants a number from 0 to 1"},
+    {"parallel.data=0", "parallel.data: 0: wants a whole number from 1 to 131072"},
+    {"parallel.data=131073", "parallel.data: 131073: wants a whole number from 1 to 131072"},
+    {"parallel.bucket_mb=0", "parallel.bucket_mb: 0: wants a number above 0 and up to 1048576"},
+    {"retry.max_restarts=-1", "retry.max_restarts: -1: wants a whole number from 0 to 1000000"},
+    {"retry.first_backoff_s=-1", "retry.first_backoff_s: -1: wants a number from 0 to 1000000000"},
+    {"retry.max_backoff_s=-1", "retry.max_backoff_s: -1: wants a number from 0 to 1000000000"},
+    {"retry.reset_after_steps=-1",
+     "retry.reset_after_steps: -1: wants a whole number from 0 to 9007199254740992"},
+    /* Combinations. */
+    {"parallel.data=4|training.global_batch_size=10",
+     "training.global_batch_size: 10: not a multiple of parallel.data x micro_batch_size = 4 x 1 = "
+     "4; use 8 or 12"},
+    {"training.micro_batch_size=8", "training.global_batch_size: 4: not a multiple of "
+                                    "parallel.data x micro_batch_size = 1 x 8 = 8; use 8"},
+    {"resources.devices=4|parallel.data=2",
+     "resources.devices: 4: the layout data 2 x tensor 1 x pipeline 1 x context 1 has 2; use 2 or "
+     "change the layout"},
+    {"training.precision=fp64|resources.backend=cpu",
+     "resources.backend: cpu: computes in fp32 only; with precision fp64 use ref or auto"},
+    /* Not built. */
+    {"after=[3]", "after: waiting for other jobs is not built yet; leave it out"},
+    {"hold=true", "hold: true: holding a job is not built yet; use false"},
+    {"time_limit_s=60", "time_limit_s: 60: a time limit is not built yet; use 0"},
+    {"model.from_checkpoint=a@5",
+     "model.from_checkpoint: starting from another job's checkpoint is not built yet; leave it "
+     "out"},
+    {"data.tokenizer=/t/tokenizer.json",
+     "data.tokenizer: /t/tokenizer.json: a tokenizer other than bytes is not built yet; use bytes"},
+    {"data.train.0.format=jsonl",
+     "data.train.0.format: jsonl: not built yet; use text, u16 or u32"},
+    {"data.train.0.weight=2", "data.train.0.weight: 2: weighting of sources is not built yet; use "
+                              "1"},
+    {"data.train.1.path=/e|data.train.1.format=u16",
+     "data.train: 2 sources: mixing sources is not built yet; use 1"},
+    {"data.validation=[{path: /v}]",
+     "data.validation: validation data is not built yet; leave it out"},
+    {"training.precision=bf16", "training.precision: bf16: not built yet; use fp32 or fp64"},
+    {"training.precision=fp16", "training.precision: fp16: not built yet; use fp32 or fp64"},
+    {"training.precision=fp8", "training.precision: fp8: not built yet; use fp32 or fp64"},
+    {"training.grad_dtype=bf16", "training.grad_dtype: bf16: not built yet; use fp32"},
+    {"training.dropout=0.1", "training.dropout: 0.1: dropout is not built yet; use 0"},
+    {"training.loss_scale.initial=1", "training.loss_scale.initial: 1: loss scaling (precision "
+                                      "fp16) is not built yet; use 65536"},
+    {"training.recompute.mode=full", "training.recompute.mode: full: not built yet; use none"},
+    {"training.recompute.every=2",
+     "training.recompute.every: 2: recomputation is not built yet; use 1"},
+    {"training.moe={}", "training.moe: mixture of experts is not built yet; leave it out"},
+    {"finetune={lora: {r: 8}}", "finetune: fine-tuning is not built yet; leave it out"},
+    {"parallel=auto", "parallel: auto: not built yet; use the fields of a mapping"},
+    {"parallel.tensor=2", "parallel.tensor: 2: tensor parallel is not built yet; use 1"},
+    {"parallel.pipeline=2", "parallel.pipeline: 2: pipeline parallel is not built yet; use 1"},
+    {"parallel.context=2", "parallel.context: 2: context parallel is not built yet; use 1"},
+    {"parallel.expert=2", "parallel.expert: 2: expert parallel is not built yet; use 1"},
+    {"parallel.zero_stage=1", "parallel.zero_stage: 1: ZeRO is not built yet; use 0"},
+    {"parallel.shard_size=2", "parallel.shard_size: 2: hybrid sharding is not built yet; use 0"},
+    {"parallel.sequence_parallel=true",
+     "parallel.sequence_parallel: true: sequence parallel is not built yet; use false"},
+    {"parallel.virtual_stages=2",
+     "parallel.virtual_stages: 2: pipeline parallel is not built yet; use 1"},
+    {"parallel.layers_per_stage=[4]",
+     "parallel.layers_per_stage: pipeline parallel is not built yet; leave it out"},
+    {"resources.min_devices=1",
+     "resources.min_devices: 1: an elastic range is not built yet; use 0"},
+    {"resources.max_devices=4",
+     "resources.max_devices: 4: an elastic range is not built yet; use 0"},
+    {"resources.spares=1", "resources.spares: 1: spare devices is not built yet; use 0"},
+    {"resources.type=h100", "resources.type: h100: not built yet; use any or cpu"},
+    {"resources.backend=cuda", "resources.backend: cuda: not built yet; use auto, ref or cpu"},
+    {"checkpoint.interval=auto", "checkpoint.interval: auto: not built yet; use a whole number "
+                                 "from 0 to 9007199254740992"},
+    {"checkpoint.interval_s=60",
+     "checkpoint.interval_s: 60: checkpointing by the clock is not built yet; use 0"},
+    {"checkpoint.keep=3", "checkpoint.keep: 3: checkpoint retention is not built yet; use 0"},
+    {"checkpoint.keep_every=3",
+     "checkpoint.keep_every: 3: checkpoint retention is not built yet; use 0"},
+    {"checkpoint.keep_best=3",
+     "checkpoint.keep_best: 3: checkpoint retention is not built yet; use 0"},
+    {"evaluation.interval=10", "evaluation.interval: 10: evaluation is not built yet; use 0"},
+    {"spikes.action=warn", "spikes.action: warn: not built yet; use off"},
+};
+
+/* Each way to be wrong has its own sentence, with the field as the user wrote it and the mend. */
+static void every_bad_job_file_is_refused_in_its_own_words(void **state)
+{
+    (void)state;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct error err = {0};
+        JobSpec *spec = least_with(refused[i].sets);
+        if (spec_check(spec, &err) != -1 || err.code != ERR_INVALID_ARGUMENT ||
+            strcmp(err.text, refused[i].said) != 0) {
+            print_message("%s:\n  says   %s\n  wanted %s\n", refused[i].sets, err.text,
+                          refused[i].said);
+            wrong++;
+        }
+        job_spec__free_unpacked(spec, NULL);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void good_job_files_pass(void **state)
+{
+    (void)state;
+    static const char *const good[] = {
+        "",
+        "training.steps=null|training.tokens=1e9",
+        "training.steps=null|training.epochs=0.5",
+        "model.path=null|model.config=/c|model.init_seed=18446744073709551615",
+        "priority=0",
+        "priority=1000",
+        "priority=high",
+        "parallel.data=4|training.micro_batch_size=1|resources.devices=4",
+        "parallel.data=2|training.micro_batch_size=2",
+        "training.precision=fp64",
+        "training.precision=fp64|resources.backend=ref",
+        "training.lr_schedule.warmup_steps=1000",
+        "training.optimizer.name=sgd|training.optimizer.lr=0",
+        "data.order=sequential|data.train.0.window=T+1|data.train.0.format=text",
+        "checkpoint.interval=1e3|checkpoint.async=false|checkpoint.export_at_end=false",
+        "parallel.schedule=gpipe|parallel.context_mode=ulysses",
+        "tags=[a b, 'T:1']|tenant=research|resources.nodes=[n1, n2.cluster]",
+        /* The default of what isn't built may be said. */
+        "hold=false|time_limit_s=0|parallel.tensor=1|parallel.zero_stage=0|training.dropout=0|"
+        "after=[]|data.validation=[]|data.train.0.weight=1|training.recompute={mode: none, every: "
+        "1}|training.loss_scale={initial: 65536}|spikes={action: off}|evaluation={interval: 0}",
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct error err = {0};
+        JobSpec *spec = least_with(good[i]);
+        if (spec_check(spec, &err)) {
+            fail_msg("%s: %s", good[i], err.text);
+        }
+        job_spec__free_unpacked(spec, NULL);
+    }
+}
+
+/* ---- defaults ------------------------------------------------------------------------------- */
+
+static char *read_golden(const char *name, size_t *len)
+{
+    struct error err = {0};
+    char path[512], *text = NULL;
+    snprintf(path, sizeof path, "%s/tests/golden/%s", TANDEM_SOURCE_DIR, name);
+    if (fs_read_file(path, TEXT_MAX_BYTES, &text, len, &err)) {
+        fail_msg("%s", err.text);
+    }
+    return text;
+}
+
+static void expect_same(const void *a, const void *b)
+{
+    struct buf x = {0}, y = {0};
+    text_to_yaml(&x, a);
+    text_to_yaml(&y, b);
+    assert_string_equal(x.data, y.data);
+    buf_free(&x);
+    buf_free(&y);
+}
+
+/* jobspec.yaml states every default. A job that leaves them all out must come to the same spec. */
+static void the_defaults_are_those_of_the_job_spec_text(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    size_t len;
+    char *text = read_golden("jobspec.yaml", &len);
+    ProtobufCMessage *m = NULL;
+    if (text_parse("jobspec.yaml", text, len, &job_spec__descriptor, &m, &err)) {
+        fail_msg("%s", err.text);
+    }
+    free(text);
+    JobSpec *full = (JobSpec *)m;
+    /* What the text gives as examples, in a form that is valid here. */
+    static const char *const sets[][2] = {
+        {"model.path", "/m"}, {"data.train.0.path", "/d"}, {"parallel.data", "2"}};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        assert_int_equal(text_set(m, sets[i][0], sets[i][1], &err), 0);
+    }
+    JobSpec *bare = parse("name: shakespeare\n"
+                          "tenant: research\n"
+                          "model: {path: /m}\n"
+                          "data: {train: [{path: /d, format: text}]}\n"
+                          "training: {steps: 1000, seq_len: 1024, global_batch_size: 64}\n"
+                          "parallel: {data: 2}\n");
+    if (spec_check(full, &err) || spec_check(bare, &err)) {
+        fail_msg("%s", err.text);
+    }
+    expect_same(full, bare);
+    assert_string_equal(bare->priority, "normal");
+    assert_int_equal(bare->resources->devices, 2);
+    job_spec__free_unpacked(full, NULL);
+    job_spec__free_unpacked(bare, NULL);
+}
+
+/* Every default stands in jobspec.yaml: what it says before the check is what it says after, but
+ * for the fields that text leaves to comments. */
+static void the_job_spec_text_names_every_default(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    size_t len;
+    char *text = read_golden("jobspec.yaml", &len);
+    ProtobufCMessage *m = NULL;
+    assert_int_equal(text_parse("jobspec.yaml", text, len, &job_spec__descriptor, &m, &err), 0);
+    free(text);
+    assert_int_equal(text_set(m, "model.path", "/m", &err), 0);
+    assert_int_equal(text_set(m, "data.train.0.path", "/d", &err), 0);
+    assert_int_equal(text_set(m, "parallel.data", "2", &err), 0);
+    assert_int_equal(text_set(m, "model.init_seed", "1234", &err), 0);
+    assert_int_equal(text_set(m, "data.train.0.window", "T", &err), 0);
+    ProtobufCMessage *before = text_clone(m);
+    assert_int_equal(spec_check((JobSpec *)m, &err), 0);
+    expect_same(m, before);
+    protobuf_c_message_free_unpacked(m, NULL);
+    protobuf_c_message_free_unpacked(before, NULL);
+}
+
+/* The stored spec is packed, read back, and may be checked again by a later version. */
+static void a_checked_spec_survives_packing_and_a_second_check(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    JobSpec *spec = parse(LEAST);
+    assert_int_equal(spec_check(spec, &err), 0);
+    JobSpec *copy = (JobSpec *)text_clone(&spec->base);
+    expect_same(copy, spec);
+    assert_true(text_is_set(&copy->base, "priority"));
+    assert_true(text_is_set(&copy->base, "training.optimizer.betas.1"));
+    assert_true(text_is_set(&copy->base, "retry.max_restarts"));
+    if (spec_check(copy, &err)) {
+        fail_msg("%s", err.text);
+    }
+    expect_same(copy, spec);
+    job_spec__free_unpacked(copy, NULL);
+    job_spec__free_unpacked(spec, NULL);
+}
+
+static void priority_and_interval_are_read_as_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sets;
+        int priority, interval;
+    } all[] = {{"priority=low", 250, 0},
+               {"", 500, 0},
+               {"priority=high|checkpoint.interval=25", 750, 25},
+               {"priority=0|checkpoint.interval=1e3", 0, 1000}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct error err = {0};
+        JobSpec *spec = least_with(all[i].sets);
+        assert_int_equal(spec_check(spec, &err), 0);
+        assert_int_equal(spec_priority(spec), all[i].priority);
+        assert_int_equal(spec_checkpoint_interval(spec), all[i].interval);
+        assert_int_equal(spec_layout(spec)->data, 1);
+        job_spec__free_unpacked(spec, NULL);
+    }
+}
+
+/* ---- off the wire --------------------------------------------------------------------------- */
+
+/* A text file can't hold these, a client's message can. */
+static void what_only_the_wire_can_hold_is_refused(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    JobSpec *spec = parse(LEAST);
+    spec->training->has_clip_grad_norm = 1;
+    spec->training->clip_grad_norm = NAN;
+    assert_int_equal(spec_check(spec, &err), -1);
+    assert_string_equal(err.text, "training.clip_grad_norm: nan: wants a number from 0 to 1e+30");
+    job_spec__free_unpacked(spec, NULL);
+
+    spec = parse(LEAST);
+    strcpy(spec->name, "\x1b");
+    assert_int_equal(spec_check(spec, &err), -1);
+    assert_string_equal(err.text, "name: holds a control character");
+    job_spec__free_unpacked(spec, NULL);
+
+    /* A choice with nothing chosen is a layout of defaults. */
+    spec = parse(LEAST);
+    field_add_message(&spec->base, field_find(&job_spec__descriptor, "parallel", 8));
+    assert_int_equal(spec_check(spec, &err), 0);
+    assert_int_equal(spec_layout(spec)->data, 1);
+    job_spec__free_unpacked(spec, NULL);
+}
+
+/* A newer client's field is not dropped in silence. */
+static void a_field_of_a_newer_version_is_refused(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    JobSpec *spec = parse(LEAST);
+    uint8_t wire[1024];
+    size_t len = job_spec__pack(spec, wire);
+    job_spec__free_unpacked(spec, NULL);
+    wire[len++] = 0xf8; /* field 1999, a varint */
+    wire[len++] = 0x7c;
+    wire[len++] = 1;
+    spec = job_spec__unpack(NULL, len, wire);
+    assert_non_null(spec);
+    assert_int_equal(spec_check(spec, &err), -1);
+    assert_string_equal(err.text, "field number 1999 is not known to this version of the server");
+    job_spec__free_unpacked(spec, NULL);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static void check_rules_of(const ProtobufCMessageDescriptor *d, size_t *num)
+{
+    for (unsigned i = 0; i < d->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &d->fields[i];
+        char name[128];
+        snprintf(name, sizeof name, "%s.%s", d->short_name, f->name);
+        const struct spec_rule *rule = spec_rules_find(name);
+        if (!rule) {
+            fail_msg("%s has no rule", name);
+        }
+        (*num)++;
+        /* A number or word that anything goes for would be unchecked. */
+        bool free_type = f->type == PROTOBUF_C_TYPE_BOOL || f->type == PROTOBUF_C_TYPE_MESSAGE ||
+                         f->type == PROTOBUF_C_TYPE_UINT64;
+        if (rule->kind == SPEC_FREE && !free_type && !rule->unbuilt) {
+            fail_msg("%s has a rule that checks nothing", name);
+        }
+        if (f->type == PROTOBUF_C_TYPE_STRING && f->default_value && rule->kind == SPEC_WORD) {
+            struct spec_words words;
+            bool found = false;
+            spec_words_split(&words, rule->words, NULL);
+            for (size_t w = 0; w < words.num; w++) {
+                found |= strcmp(words.word[w], f->default_value) == 0;
+            }
+            if (!found) {
+                fail_msg("the default of %s is not one of its words", name);
+            }
+        }
+        if (f->type == PROTOBUF_C_TYPE_MESSAGE && strcmp(name, "DataSpec.validation") != 0) {
+            check_rules_of(f->descriptor, num);
+        }
+    }
+}
+
+/* Each field of a job file is in the table, and the table has no field that a job file lacks. */
+static void every_field_has_a_rule_and_every_rule_a_field(void **state)
+{
+    (void)state;
+    size_t num = 0, num_rules = 0;
+    check_rules_of(&job_spec__descriptor, &num);
+    while (spec_rules_at(num_rules)) {
+        num_rules++;
+    }
+    assert_int_equal(num, num_rules);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_bad_job_file_is_refused_in_its_own_words),
+        cmocka_unit_test(good_job_files_pass),
+        cmocka_unit_test(the_defaults_are_those_of_the_job_spec_text),
+        cmocka_unit_test(the_job_spec_text_names_every_default),
+        cmocka_unit_test(a_checked_spec_survives_packing_and_a_second_check),
+        cmocka_unit_test(priority_and_interval_are_read_as_numbers),
+        cmocka_unit_test(what_only_the_wire_can_hold_is_refused),
+        cmocka_unit_test(a_field_of_a_newer_version_is_refused),
+        cmocka_unit_test(every_field_has_a_rule_and_every_rule_a_field),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
