@@ -143,12 +143,11 @@ void host_release(struct host_heap *h, void *mem)
     if (!mem) {
         return;
     }
-    for (size_t i = h->num_chunks; i-- > 0;) {
-        if (h->chunks[i].mem == mem) {
-            chunk_release(&h->chunks[i]);
-            h->chunks[i] = h->chunks[--h->num_chunks];
-            return;
-        }
+    size_t i = 0;
+    while (i < h->num_chunks && h->chunks[i].mem != mem) {
+        i++;
     }
-    ASSERT(!"memory of this device");
+    ASSERT(i < h->num_chunks); /* memory of this device */
+    chunk_release(&h->chunks[i]);
+    h->chunks[i] = h->chunks[--h->num_chunks];
 }

@@ -132,8 +132,15 @@ static void attention_agrees_for_grouped_heads_and_segments(void **state)
 static void attention_is_stable_for_huge_scores(void **state)
 {
     (void)state;
-    struct shape s = {
-        .b = 1, .t = 70, .h = 2, .kv = 1, .e = 16, .alpha = 1, .size = 16, .segments = true};
+    struct shape s = {.b = 1,
+                      .t = 70,
+                      .h = 2,
+                      .kv = 1,
+                      .e = 16,
+                      .alpha = 1,
+                      .size = 16,
+                      .segments = true,
+                      .floor = 1};
     check_parity("attention, huge scores", run_attention, &s, 16384, false);
 }
 

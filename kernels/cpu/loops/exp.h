@@ -1,8 +1,9 @@
 /* e^x for vectorised loops: no branch, no call. Within 1 ulp for x between the bounds; below them
- * 0, above them the value at the bound. A NaN stays one. */
+ * 0, above them infinity. A NaN stays one. */
 #ifndef TANDEM_KERNELS_CPU_LOOPS_EXP_H
 #define TANDEM_KERNELS_CPU_LOOPS_EXP_H
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -42,7 +43,8 @@ static inline double exp_real(double x)
     bits = (bits + 1023) << 52;
     double power;
     memcpy(&power, &bits, sizeof power);
-    return x < EXP_MIN ? 0.0 : p * power;
+    double y = x < EXP_MIN ? 0.0 : p * power;
+    return x > EXP_MAX ? (double)INFINITY : y;
 }
 #else
 #define EXP_MIN -87.0f
@@ -69,7 +71,8 @@ static inline float exp_real(float x)
     bits = (bits + 127) << 23;
     float power;
     memcpy(&power, &bits, sizeof power);
-    return x < EXP_MIN ? 0.0f : p * power;
+    float y = x < EXP_MIN ? 0.0f : p * power;
+    return x > EXP_MAX ? INFINITY : y;
 }
 #endif
 

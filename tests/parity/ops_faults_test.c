@@ -1,0 +1,210 @@
+/* Runs that go wrong must show: a NaN that goes in comes out. And what the fast exponential does at
+ * its ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/parity/ops_run.h"
+
+static struct error last;
+
+static bool has_nan(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(x[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void a_nan_comes_through_matrix_products(void **state)
+{
+    (void)state;
+    struct side x = side_open("cpu", 2);
+    enum { N = 70 };
+    float *a = side_draw(&x, DTYPE_F32, N * N, 1, 1);
+    float *b = side_draw(&x, DTYPE_F32, N * N, 2, 1);
+    float *c = side_poison(&x, DTYPE_F32, N * N);
+    struct gemm_args g = {
+        .m = N, .n = N, .k = N, .alpha = 1, .a = a, .lda = N, .b = b, .ldb = N, .c = c, .ldc = N};
+    a[5 * N + 9] = NAN;
+    assert_int_equal(x.k->gemm(x.dev, x.s, DTYPE_F32, &g, &last), 0);
+    assert_true(isnan(c[5 * N]) && isnan(c[5 * N + N - 1]));
+    assert_false(has_nan(c, 5 * N));
+    side_close(&x);
+}
+
+static void a_nan_comes_through_norms_and_activations(void **state)
+{
+    (void)state;
+    struct side x = side_open("cpu", 2);
+    enum { R = 3, D = 37, N = R * D };
+    float *in = side_draw(&x, DTYPE_F32, N, 1, 1);
+    float *w = side_draw(&x, DTYPE_F32, D, 2, 1);
+    float *y = side_zeros(&x, DTYPE_F32, N);
+    float rstd[R];
+    in[D + 2] = NAN;
+    assert_int_equal(x.k->rmsnorm_fwd(x.dev, x.s, DTYPE_F32, y, rstd, in, w, R, D, 1e-5, &last), 0);
+    assert_true(isnan(rstd[1]) && isnan(y[D]) && !isnan(y[0]));
+    assert_int_equal(x.k->swiglu_fwd(x.dev, x.s, DTYPE_F32, y, in, in, N, &last), 0);
+    assert_true(isnan(y[D + 2]) && !isnan(y[D + 1]));
+    double sum = 0;
+    assert_int_equal(x.k->sum_squares(x.dev, x.s, DTYPE_F32, &sum, in, N, &last), 0);
+    assert_true(isnan(sum));
+    side_close(&x);
+}
+
+/* A maximum forgets NaNs; the sum behind it must not. */
+static void a_nan_comes_through_the_loss(void **state)
+{
+    (void)state;
+    struct side x = side_open("cpu", 1);
+    enum { V = 333 };
+    for (int at = 0; at < V; at += 83) {
+        float *logits = side_draw(&x, DTYPE_F32, V, 1, 1);
+        float *dlogits = side_zeros(&x, DTYPE_F32, V);
+        double nll = 0;
+        int32_t target = 100;
+        logits[at] = NAN;
+        assert_int_equal(x.k->cross_entropy(x.dev, x.s, DTYPE_F32, &nll, dlogits, logits, &target,
+                                            1, 1, V, &last),
+                         0);
+        assert_true(isnan(nll));
+        assert_true(isnan(dlogits[0]) && isnan(dlogits[V - 1]));
+    }
+    side_close(&x);
+}
+
+static void a_nan_comes_through_attention(void **state)
+{
+    (void)state;
+    struct side x = side_open("cpu", 2);
+    struct shape s = {.b = 1, .t = 90, .h = 2, .kv = 1, .e = 16};
+    int64_t num_q = s.t * s.h * s.e;
+    int64_t num_k = s.t * s.e;
+    float *k = side_draw(&x, DTYPE_F32, num_k, 2, 1);
+    float *o = side_zeros(&x, DTYPE_F32, num_q);
+    k[70 * s.e + 3] = NAN;
+    struct attention_args a = {
+        .b = s.b,
+        .t = s.t,
+        .h = s.h,
+        .kv = s.kv,
+        .e = s.e,
+        .scale = 0.25,
+        .q = side_draw(&x, DTYPE_F32, num_q, 1, 1),
+        .k = k,
+        .v = side_draw(&x, DTYPE_F32, num_k, 3, 1),
+        .o = o,
+        .lse = side_zeros(&x, DTYPE_F32, s.h * s.t),
+        .workspace = x.dev->ops->alloc(
+            x.dev, x.k->attention_workspace(x.dev, DTYPE_F32, s.b, s.t, s.h, s.kv, s.e),
+            MEM_DEVICE),
+    };
+    assert_int_equal(x.k->attention_fwd(x.dev, x.s, DTYPE_F32, &a, &last), 0);
+    assert_false(has_nan(o, 64 * s.h * s.e));
+    assert_true(isnan(o[70 * s.h * s.e]) && isnan(o[89 * s.h * s.e + s.e]));
+    side_close(&x);
+}
+
+/* silu(g) = g / (1 + e^-g): each value within a few ulps, from one end of e^x to the other. */
+static void the_exponential_is_right_to_the_last_bits(void **state)
+{
+    (void)state;
+    struct side x = side_open("cpu", 1);
+    enum { N = 200001 };
+    float *gate = side_zeros(&x, DTYPE_F32, N);
+    float *up = side_zeros(&x, DTYPE_F32, N);
+    float *y = side_zeros(&x, DTYPE_F32, N);
+    for (int i = 0; i < N; i++) {
+        gate[i] = (float)((i - N / 2) * (80.0 / (N / 2)));
+        up[i] = 1;
+    }
+    assert_int_equal(x.k->swiglu_fwd(x.dev, x.s, DTYPE_F32, y, gate, up, N, &last), 0);
+    double worst = 0;
+    for (int i = 0; i < N; i++) {
+        double g = (double)gate[i];
+        double want = g / (1 + exp(-g));
+        double ulp = fmax(ldexp(fabs(want), -23), 1e-44);
+        worst = fmax(worst, fabs((double)y[i] - want) / ulp);
+    }
+    assert_true(worst < 3);
+    side_close(&x);
+}
+
+static void far_out_the_exponential_saturates(void **state)
+{
+    (void)state;
+    struct side x = side_open("cpu", 1);
+    float gate[] = {-1e30f, -200, -88.5f, 88.5f, 200, 1e30f};
+    float up[] = {1, 1, 1, 1, 1, 1};
+    float y[6];
+    assert_int_equal(x.k->swiglu_fwd(x.dev, x.s, DTYPE_F32, y, gate, up, 6, &last), 0);
+    assert_true(y[0] == 0 && y[1] == 0 && y[2] == 0);
+    assert_true(y[3] == 88.5f && y[4] == 200 && y[5] == 1e30f);
+    side_close(&x);
+}
+
+/* An unknown backend is an error of who asked, with the known ones in the text. */
+static void an_unknown_backend_is_refused(void **state)
+{
+    (void)state;
+    struct device *dev;
+    const struct kernels *k;
+    struct error err = {0};
+    assert_int_equal(kernels_open("gpu", 1, &dev, &k, &err), -1);
+    assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.text, "cpu"));
+    assert_int_equal(kernels_open("cpu", 0, &dev, &k, &err), -1);
+    assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+}
+
+/* bf16 rounds to the nearest, ties to even, and keeps infinities and NaNs. */
+static void casts_round_to_nearest_even(void **state)
+{
+    (void)state;
+    struct side x = side_open("cpu", 2);
+    static const float in[] = {1,   1.00390625f, 1.01171875f,   -2.5f,
+                               NAN, INFINITY,    3.3895314e38f, 0.1f};
+    static const uint16_t want[] = {0x3F80, 0x3F80, 0x3F82, 0xC020, 0, 0x7F80, 0x7F7F, 0x3DCD};
+    uint16_t got[8];
+    float back[8];
+    double wide[8];
+    assert_int_equal(x.k->cast(x.dev, x.s, got, DTYPE_BF16, in, DTYPE_F32, 8, &last), 0);
+    assert_int_equal(x.k->cast(x.dev, x.s, back, DTYPE_F32, got, DTYPE_BF16, 8, &last), 0);
+    assert_int_equal(x.k->cast(x.dev, x.s, wide, DTYPE_F64, in, DTYPE_F32, 8, &last), 0);
+    for (int i = 0; i < 8; i++) {
+        if (i == 4) {
+            assert_true(isnan(back[i]) && isnan(wide[i]));
+        } else {
+            assert_int_equal(got[i], want[i]);
+            assert_true(wide[i] == (double)in[i]);
+        }
+    }
+    assert_true(back[3] == -2.5f);
+    assert_int_equal(x.k->cast(x.dev, x.s, got, DTYPE_I32, in, DTYPE_F32, 8, &last), -1);
+    assert_int_equal(last.code, ERR_UNIMPLEMENTED);
+    side_close(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_nan_comes_through_matrix_products),
+        cmocka_unit_test(a_nan_comes_through_norms_and_activations),
+        cmocka_unit_test(a_nan_comes_through_the_loss),
+        cmocka_unit_test(a_nan_comes_through_attention),
+        cmocka_unit_test(the_exponential_is_right_to_the_last_bits),
+        cmocka_unit_test(far_out_the_exponential_saturates),
+        cmocka_unit_test(an_unknown_backend_is_refused),
+        cmocka_unit_test(casts_round_to_nearest_even),
+    };
+    return cmocka_run_group_tests_name("op faults", tests, NULL, NULL);
+}
