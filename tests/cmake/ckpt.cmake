@@ -8,3 +8,5 @@ tandem_test(ckpt_kill_test ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_kill_test.c ckpt_
 foreach(call write fsync rename renameat2 mkdir unlink remove close)
   target_link_options(ckpt_kill_test PRIVATE -Wl,--wrap=${call})
 endforeach()
+tandem_fuzz(safetensors_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/safetensors_fuzz.c tandem_ckpt)
+tandem_fuzz(token_file_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/token_file_fuzz.c tandem_data)

@@ -1,0 +1,75 @@
+/* Any bytes as a token file under any options: refused in words, or every micro-batch of a few
+ * steps can be read, and its ids lie in the vocabulary. The first 8 bytes are the options. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "runtime/data/loader.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void read_steps(struct loader *l, const struct loader_options *o)
+{
+    size_t n = (size_t)(o->micro_batch_size * o->seq_len);
+    int32_t *ids = malloc(n * sizeof *ids), *targets = malloc(n * sizeof *targets);
+    ASSERT(ids && targets);
+    int64_t micro_batches = o->global_batch_size / o->data_size / o->micro_batch_size, valid;
+    ASSERT(loader_num_samples(l) >= 1);
+    for (int64_t step = 1; step <= 3; step++) {
+        for (int64_t m = 0; m < micro_batches; m++) {
+            struct error err = {0};
+            if (loader_read(l, step, m, ids, targets, &err) != 0) {
+                ASSERT(err.code == ERR_OUT_OF_RANGE && err.text[0]);
+                continue;
+            }
+            for (size_t i = 0; i < n; i++) {
+                ASSERT(ids[i] >= 0 && (o->vocab_size == 0 || ids[i] < o->vocab_size));
+                ASSERT(i % (size_t)o->seq_len == 0 || ids[i] == targets[i - 1]);
+            }
+        }
+        ASSERT(loader_count_targets(l, step, &valid, NULL) == 0);
+    }
+    free(ids);
+    free(targets);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const formats[] = {"text", "u16", "u32"};
+    static int fd = -1;
+    static char path[64];
+    if (fd < 0) {
+        fd = memfd_create("fuzz", MFD_CLOEXEC);
+        ASSERT(fd >= 0);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    if (size < 8) {
+        return 0;
+    }
+    struct loader_options o = {.path = path,
+                               .format = formats[data[0] % 3],
+                               .window = data[1] & 1 ? "T+1" : "T",
+                               .tokenizer = "bytes",
+                               .order = data[1] & 2 ? "shuffled" : "sequential",
+                               .seed = data[2],
+                               .seq_len = data[3],
+                               .global_batch_size = data[4] % 32,
+                               .vocab_size = data[5] * 257,
+                               .data_size = data[6] % 8,
+                               .data_rank = data[6] / 32,
+                               .micro_batch_size = data[7] % 8};
+    ASSERT(ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    ASSERT(fs_write_all(fd, data + 8, size - 8) == 0);
+    struct loader *l;
+    struct error err = {0};
+    if (loader_open(&l, &o, &err) != 0) {
+        ASSERT(err.code == ERR_INVALID_ARGUMENT && err.text[0]);
+        return 0;
+    }
+    read_steps(l, &o);
+    loader_close(l);
+    return 0;
+}
