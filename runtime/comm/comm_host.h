@@ -8,6 +8,7 @@
 #ifndef TANDEM_RUNTIME_COMM_HOST_H
 #define TANDEM_RUNTIME_COMM_HOST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,10 @@ int comm_host_segment_new(int32_t num_ranks, size_t area_bytes, int *fd, struct 
 /* From another process or thread (tandem-node): every call of every rank fails from now on, saying
  * reason ("rank 2 was killed by signal 9"). Async-signal-safe. */
 void comm_host_segment_abort(void *segment, int32_t culprit_rank, const char *reason);
+
+/* Has anyone aborted it (a rank whose deadline passed, too)? Then who is to blame (-1: nobody) and
+ * why. */
+bool comm_host_segment_culprit(void *segment, int32_t *culprit_rank, char *reason, size_t size);
 
 /* Maps fd (borrowed) as rank; deadline_ms bounds every collective. Waits for nobody. */
 int comm_host_open(struct comm_host_world **out, int fd, int32_t rank, int32_t num_ranks,

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -199,7 +200,7 @@ void comm_host_segment_abort(void *segment, int32_t culprit_rank, const char *re
     segment_abort(segment, ERR_ABORTED, culprit_rank, reason);
 }
 
-int segment_abort_error(struct segment_header *h, const char *doing, struct error *err)
+static uint32_t segment_await_reason(struct segment_header *h)
 {
     /* The reason follows at once, unless its writer was killed in the middle of it. */
     int64_t until = clock_mono_ns() + 100 * 1000000;
@@ -208,7 +209,25 @@ int segment_abort_error(struct segment_header *h, const char *doing, struct erro
            clock_mono_ns() < until) {
         segment_futex_wait(&h->abort_state, SEGMENT_ABORT_CLAIMED, until);
     }
-    if (state != SEGMENT_ABORTED) {
+    return state;
+}
+
+bool comm_host_segment_culprit(void *segment, int32_t *culprit_rank, char *reason, size_t size)
+{
+    struct segment_header *h = segment;
+    if (!segment_is_aborted(h)) {
+        return false;
+    }
+    bool whole = segment_await_reason(h) == SEGMENT_ABORTED;
+    *culprit_rank = whole ? h->culprit : -1;
+    snprintf(reason, size, "%.*s", SEGMENT_REASON_MAX,
+             whole ? h->reason : "a rank stopped the gang");
+    return true;
+}
+
+int segment_abort_error(struct segment_header *h, const char *doing, struct error *err)
+{
+    if (segment_await_reason(h) != SEGMENT_ABORTED) {
         return error_set(err, ERR_ABORTED, "%s: the gang is being stopped", doing);
     }
     return error_set(err, (enum error_code)h->code, "%s: %.*s", doing, SEGMENT_REASON_MAX,

@@ -1,0 +1,551 @@
+#include "runtime/node/gang.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "proto/text.h"
+#include "runtime/comm/comm_host.h"
+#include "runtime/node/gang_member.h"
+#include "runtime/node/proctree.h"
+
+#define ABORT_GRACE_MS 500
+#define TERM_GRACE_MS 1500
+/* Longest text of a rank that goes up. */
+#define UP_TEXT_MAX 4096
+#define SWEEP_MS 10000
+
+/* How far the ending has come; it only moves on. */
+enum gang_phase { GANG_RUNS, GANG_ABORTED, GANG_TERMINATED, GANG_KILLED };
+
+struct gang {
+    struct gang_options options; /* strings owned */
+    int signal_fd;               /* SIGCHLD */
+    int segment_fd;              /* -1: one rank */
+    void *segment;
+    size_t segment_bytes;
+    struct gang_member *members; /* [num_ranks] */
+    int32_t num_running;
+    enum gang_phase phase;
+    int64_t next_phase_ms; /* when the next one begins */
+    int64_t kill_after_ms; /* from TERM to KILL */
+    char stop_reason[GANG_TEXT_MAX];
+    bool failed;
+    int32_t first_failed; /* -1: none of the ranks */
+    char failure[GANG_TEXT_MAX];
+    int64_t oom_kills_before;
+    bool swept;
+};
+
+/* ---- new, free --------------------------------------------------------------------------------
+ */
+
+int gang_new(struct gang **out, const struct gang_options *options, struct error *err)
+{
+    if (options->num_ranks < 1 || options->num_ranks > COMM_HOST_MAX_RANKS) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%d ranks on one host; at most %d can be",
+                         (int)options->num_ranks, COMM_HOST_MAX_RANKS);
+    }
+    struct gang *g = calloc(1, sizeof *g);
+    ASSERT(g);
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    g->signal_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (g->signal_fd < 0) {
+        free(g);
+        return error_errno(err, errno, "watch for the ends of ranks");
+    }
+    g->options = *options;
+    if (!options->abort_grace_ms) {
+        g->options.abort_grace_ms = ABORT_GRACE_MS;
+    }
+    if (!options->term_grace_ms) {
+        g->options.term_grace_ms = TERM_GRACE_MS;
+    }
+    g->options.program = strdup(options->program);
+    g->options.job_dir = strdup(options->job_dir);
+    g->options.log_dir = strdup(options->log_dir);
+    g->members = calloc((size_t)options->num_ranks, sizeof *g->members);
+    ASSERT(g->options.program && g->options.job_dir && g->options.log_dir && g->members);
+    for (int32_t i = 0; i < options->num_ranks; i++) {
+        g->members[i].rank = i;
+        g->members[i].fd = -1;
+    }
+    g->segment_fd = -1;
+    g->first_failed = -1;
+    *out = g;
+    return 0;
+}
+
+void gang_free(struct gang *g)
+{
+    if (!g) {
+        return;
+    }
+    int num;
+    if (g->num_running) {
+        proctree_kill_all(SWEEP_MS, &num, NULL);
+    }
+    for (int32_t i = 0; i < g->options.num_ranks; i++) {
+        if (g->members[i].fd >= 0) {
+            close(g->members[i].fd);
+        }
+        link_decoder_free(g->members[i].decoder);
+        buf_free(&g->members[i].out);
+    }
+    if (g->segment) {
+        munmap(g->segment, g->segment_bytes);
+    }
+    if (g->segment_fd >= 0) {
+        close(g->segment_fd);
+    }
+    close(g->signal_fd);
+    free(g->members);
+    free((void *)(uintptr_t)g->options.program);
+    free((void *)(uintptr_t)g->options.job_dir);
+    free((void *)(uintptr_t)g->options.log_dir);
+    free(g);
+}
+
+static void log_path_of(const struct gang *g, int32_t rank, char *out, size_t size)
+{
+    snprintf(out, size, "%s/rank-%d.log", g->options.log_dir, (int)rank);
+}
+
+/* ---- ending -----------------------------------------------------------------------------------
+ */
+
+static void signal_all(struct gang *g, int sig)
+{
+    for (int32_t i = 0; i < g->options.num_ranks; i++) {
+        struct gang_member *m = &g->members[i];
+        if (m->pid) {
+            m->sent_signal = sig;
+            /* The group while its leader isn't reaped: so the number can't be another's. */
+            kill(-m->pid, sig);
+            kill(m->pid, sig);
+        }
+    }
+}
+
+/* A stopped process takes TERM only when it goes on. */
+static void signal_stopped_on(const struct gang *g)
+{
+    for (int32_t i = 0; i < g->options.num_ranks; i++) {
+        if (g->members[i].pid) {
+            kill(-g->members[i].pid, SIGCONT);
+        }
+    }
+}
+
+static void enter_phase(struct gang *g, enum gang_phase phase)
+{
+    int64_t now = clock_mono_ms();
+    g->phase = phase;
+    switch (phase) {
+    case GANG_RUNS:
+        break;
+    case GANG_ABORTED:
+        g->next_phase_ms = now + g->options.abort_grace_ms;
+        break;
+    case GANG_TERMINATED:
+        signal_all(g, SIGTERM);
+        signal_stopped_on(g);
+        g->next_phase_ms = now + g->kill_after_ms;
+        break;
+    case GANG_KILLED:
+        signal_all(g, SIGKILL);
+        g->next_phase_ms = now + 1000; /* again: one that was just forking */
+        break;
+    }
+}
+
+/* The gang can't go on. rank: whose fault it is, -1 = nobody's. The first failure is the cause. */
+static void fail(struct gang *g, int32_t rank, const char *text)
+{
+    if (g->failed || g->phase != GANG_RUNS) {
+        return;
+    }
+    g->failed = true;
+    g->first_failed = rank;
+    snprintf(g->failure, sizeof g->failure, "%s", text);
+    int32_t culprit;
+    char reason[512];
+    if (g->segment && comm_host_segment_culprit(g->segment, &culprit, reason, sizeof reason)) {
+        /* The ranks know better: the one that is missing says nothing. */
+        if (culprit >= 0 && culprit != rank) {
+            g->first_failed = culprit;
+            snprintf(g->failure, sizeof g->failure, "%s", reason);
+        }
+    }
+    bool is_named = strncmp(g->failure, "rank ", 5) == 0;
+    if (g->first_failed >= 0 && !is_named) {
+        snprintf(g->stop_reason, sizeof g->stop_reason, "rank %d: %.600s", (int)g->first_failed,
+                 g->failure);
+    } else {
+        snprintf(g->stop_reason, sizeof g->stop_reason, "%s", g->failure);
+    }
+    log_error("job %lld attempt %d: %s", (long long)g->options.job_id, (int)g->options.attempt,
+              g->stop_reason);
+    if (g->segment) {
+        comm_host_segment_abort(g->segment, rank, g->stop_reason);
+    }
+    g->kill_after_ms = g->options.term_grace_ms;
+    enter_phase(g, GANG_ABORTED);
+}
+
+void gang_stop(struct gang *g, int64_t grace_ms, const char *reason)
+{
+    if (g->phase >= GANG_TERMINATED) {
+        return;
+    }
+    if (g->phase == GANG_RUNS) {
+        snprintf(g->stop_reason, sizeof g->stop_reason, "%s", reason);
+    }
+    g->kill_after_ms = grace_ms < 0 ? 0 : grace_ms;
+    enter_phase(g, GANG_TERMINATED);
+}
+
+/* ---- links ------------------------------------------------------------------------------------
+ */
+
+static void flush(struct gang_member *m)
+{
+    while (m->fd >= 0 && m->out.len) {
+        ssize_t n = send(m->fd, m->out.data, m->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) {
+            buf_consume(&m->out, (size_t)n);
+        } else if (errno != EINTR) {
+            if (errno != EAGAIN) {
+                buf_clear(&m->out); /* it is dying: its exit says the rest */
+            }
+            return;
+        }
+    }
+}
+
+static void queue(struct gang_member *m, const RankDown *message)
+{
+    struct error err;
+    if (m->fd < 0) {
+        return;
+    }
+    if (link_frame(&m->out, &message->base, &err) != 0) {
+        log_error("rank %d: %s", (int)m->rank, err.text);
+        return;
+    }
+    flush(m);
+}
+
+void gang_send(struct gang *g, const RankDown *message)
+{
+    for (int32_t i = 0; i < g->options.num_ranks; i++) {
+        queue(&g->members[i], message);
+    }
+}
+
+static void take_fault(struct gang *g, struct gang_member *m, const RankFault *fault)
+{
+    m->faulted = true;
+    m->is_final = !fault->retryable;
+    snprintf(m->fault, sizeof m->fault, "%s",
+             fault->message && fault->message[0] ? fault->message : "failed without a word of why");
+    fail(g, m->rank, m->fault);
+}
+
+static void take_up(struct gang *g, struct gang_member *m, const RankUp *up)
+{
+    switch (up->body_case) {
+    case RANK_UP__BODY_FAULT:
+        take_fault(g, m, up->fault);
+        return;
+    case RANK_UP__BODY_DONE:
+        m->done = true;
+        m->paused = up->done->paused;
+        m->step = up->done->has_step ? up->done->step : m->step;
+        return;
+    case RANK_UP__BODY_METRICS:
+        m->step = up->metrics->step;
+        break;
+    case RANK_UP__BODY_PROGRESS:
+        m->step = up->progress->has_step ? up->progress->step : m->step;
+        break;
+    default:
+        break;
+    }
+    g->options.on_up(g->options.arg, m->rank, up);
+}
+
+static void take_frames(struct gang *g, struct gang_member *m)
+{
+    const uint8_t *body;
+    size_t len;
+    struct error err;
+    while (m->fd >= 0) {
+        ProtobufCMessage *up;
+        if (link_decoder_next(m->decoder, &body, &len, &err) != 0) {
+            fail(g, m->rank, err.text);
+            close(m->fd);
+            m->fd = -1;
+        } else if (!body) {
+            return;
+        } else if (text_unpack(&rank_up__descriptor, body, len, LINK_MESSAGE_MAX, &up, &err) != 0 ||
+                   text_check_message(up, UP_TEXT_MAX, &err) != 0) {
+            log_warn("rank %d sent what can't be taken: %s", (int)m->rank, err.text);
+        } else {
+            take_up(g, m, (RankUp *)up);
+            protobuf_c_message_free_unpacked(up, NULL);
+        }
+    }
+}
+
+/* Takes what a rank's socket has, at most so many pieces of it. */
+static void receive(struct gang *g, struct gang_member *m, int most)
+{
+    char data[16384];
+    for (int i = 0; i < most && m->fd >= 0; i++) {
+        ssize_t n = recv(m->fd, data, sizeof data, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0 && errno == EAGAIN) {
+            return;
+        }
+        if (n <= 0 || link_decoder_feed(m->decoder, data, (size_t)n, NULL) != 0) {
+            close(m->fd);
+            m->fd = -1;
+            return;
+        }
+        take_frames(g, m);
+    }
+}
+
+/* ---- starting ---------------------------------------------------------------------------------
+ */
+
+static int make_segment(struct gang *g, struct error *err)
+{
+    size_t area = g->options.shared_bytes > 0 ? (size_t)g->options.shared_bytes : 0;
+    if (comm_host_segment_new(g->options.num_ranks, area, &g->segment_fd, err) != 0) {
+        return -1;
+    }
+    g->segment_bytes = comm_host_segment_bytes(g->options.num_ranks, area);
+    void *p = mmap(NULL, g->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, g->segment_fd, 0);
+    if (p == MAP_FAILED) {
+        return error_errno(err, errno, "map the shared segment");
+    }
+    g->segment = p;
+    return 0;
+}
+
+static int start_member(struct gang *g, struct gang_member *m, const Start *start,
+                        struct error *err)
+{
+    int fds[2];
+    if (link_decoder_new(&m->decoder) != 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
+        return error_errno(err, errno, "make a link");
+    }
+    m->fd = fds[0];
+    char log_path[4096];
+    log_path_of(g, m->rank, log_path, sizeof log_path);
+    struct gang_spawn s = {
+        .program = g->options.program,
+        .log_path = log_path,
+        .job_id = g->options.job_id,
+        .rank = m->rank,
+        .link_fd = fds[1],
+        .segment_fd = g->segment_fd,
+        .threads = g->options.threads_per_rank,
+    };
+    int rc = gang_spawn(&s, &m->pid, err);
+    close(fds[1]);
+    if (rc != 0) {
+        m->pid = 0;
+        return -1;
+    }
+    g->num_running++;
+    RankStart begin = RANK_START__INIT;
+    begin.start = (Start *)(uintptr_t)start;
+    begin.has_rank = begin.has_attempt = begin.has_job_id = 1;
+    begin.rank = m->rank;
+    begin.attempt = g->options.attempt;
+    begin.job_id = g->options.job_id;
+    begin.job_dir = (char *)(uintptr_t)g->options.job_dir;
+    RankDown down = RANK_DOWN__INIT;
+    down.body_case = RANK_DOWN__BODY_START;
+    down.start = &begin;
+    queue(m, &down);
+    return 0;
+}
+
+static void tell_exit(struct gang *g, const struct gang_member *m)
+{
+    RankExit gone = RANK_EXIT__INIT;
+    gone.has_rank = gone.has_kind = gone.has_code = gone.has_retryable = gone.has_step = 1;
+    gone.rank = m->rank;
+    gone.kind = m->kind;
+    gone.code = m->code;
+    gone.message = (char *)(uintptr_t)m->why;
+    gone.retryable = !m->is_final;
+    gone.step = m->step;
+    g->options.on_exit(g->options.arg, &gone);
+}
+
+void gang_start(struct gang *g, const Start *start)
+{
+    struct error err = {0};
+    g->oom_kills_before = gang_oom_kills();
+    if (g->options.num_ranks > 1 && make_segment(g, &err) != 0) {
+        fail(g, -1, err.text);
+        return;
+    }
+    for (int32_t i = 0; i < g->options.num_ranks; i++) {
+        struct gang_member *m = &g->members[i];
+        if (start_member(g, m, start, &err) != 0) {
+            m->gone = true;
+            m->kind = EXIT_SPAWN;
+            m->is_final = err.code == ERR_NOT_FOUND || err.code == ERR_PERMISSION_DENIED;
+            snprintf(m->why, sizeof m->why, "%.600s", err.text);
+            tell_exit(g, m);
+            fail(g, m->rank, m->why);
+            return;
+        }
+    }
+}
+
+/* ---- reaping ----------------------------------------------------------------------------------
+ */
+
+static void member_gone(struct gang *g, struct gang_member *m, int status)
+{
+    char log_path[4096];
+    /* What it said last counts: why it failed, that it was done. */
+    receive(g, m, 1 << 20);
+    if (m->fd >= 0) {
+        close(m->fd);
+        m->fd = -1;
+    }
+    m->pid = 0;
+    m->gone = true;
+    g->num_running--;
+    gang_cause(m, status, g->phase == GANG_RUNS ? "" : g->stop_reason,
+               m->faulted && g->first_failed == m->rank, gang_oom_kills() - g->oom_kills_before);
+    log_path_of(g, m->rank, log_path, sizeof log_path);
+    gang_cause_log(log_path, m);
+    tell_exit(g, m);
+    if (m->kind != EXIT_OK) {
+        fail(g, m->rank, m->why);
+    }
+}
+
+static void reap(struct gang *g)
+{
+    struct signalfd_siginfo info;
+    while (read(g->signal_fd, &info, sizeof info) > 0) {
+    }
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        for (int32_t i = 0; i < g->options.num_ranks; i++) {
+            if (g->members[i].pid == pid) {
+                member_gone(g, &g->members[i], status);
+            }
+        }
+    }
+}
+
+/* The ranks are gone; whatever they started goes now. */
+static void sweep(struct gang *g)
+{
+    struct error err;
+    int num = 0;
+    if (proctree_kill_all(SWEEP_MS, &num, &err) != 0) {
+        log_error("processes that ranks started: %s", err.text);
+    }
+    if (num) {
+        log_warn("killed %d process%s that ranks had left behind", num, num == 1 ? "" : "es");
+    }
+    g->swept = true;
+}
+
+/* ---- the owner's loop -------------------------------------------------------------------------
+ */
+
+int gang_num_fds(const struct gang *g)
+{
+    return g->options.num_ranks + 1;
+}
+
+int gang_poll_begin(struct gang *g, struct pollfd *fds, bool listen, int64_t *timeout_ms)
+{
+    fds[0] = (struct pollfd){.fd = g->signal_fd, .events = POLLIN};
+    for (int32_t i = 0; i < g->options.num_ranks; i++) {
+        const struct gang_member *m = &g->members[i];
+        short events = (short)((listen ? POLLIN : 0) | (m->out.len ? POLLOUT : 0));
+        fds[1 + i] = (struct pollfd){.fd = events ? m->fd : -1, .events = events};
+    }
+    *timeout_ms = -1;
+    if (g->phase != GANG_RUNS && g->num_running) {
+        int64_t left = g->next_phase_ms - clock_mono_ms();
+        *timeout_ms = left < 0 ? 0 : left;
+    }
+    if (g->num_running == 0) {
+        *timeout_ms = 0;
+    }
+    return g->options.num_ranks + 1;
+}
+
+void gang_poll_end(struct gang *g, const struct pollfd *fds, int num)
+{
+    for (int i = 1; i < num; i++) {
+        struct gang_member *m = &g->members[i - 1];
+        if (fds[i].revents & POLLOUT) {
+            flush(m);
+        }
+        if (fds[i].revents & (POLLIN | POLLHUP | POLLERR)) {
+            receive(g, m, 4);
+        }
+    }
+    if (fds[0].revents & POLLIN) {
+        reap(g);
+    }
+    if (g->phase != GANG_RUNS && g->num_running && clock_mono_ms() >= g->next_phase_ms) {
+        enter_phase(g, g->phase == GANG_ABORTED ? GANG_TERMINATED : GANG_KILLED);
+    }
+    if (g->num_running == 0 && !g->swept) {
+        sweep(g);
+    }
+}
+
+bool gang_is_gone(const struct gang *g)
+{
+    return g->num_running == 0 && g->swept;
+}
+
+void gang_end(const struct gang *g, AttemptEnd *end)
+{
+    bool all_ok = !g->failed, any_paused = false;
+    for (int32_t i = 0; i < g->options.num_ranks; i++) {
+        all_ok = all_ok && g->members[i].gone && g->members[i].kind == EXIT_OK;
+        any_paused |= g->members[i].paused;
+    }
+    end->has_first_failed_rank = end->has_finished = end->has_paused = end->has_retryable = 1;
+    end->first_failed_rank = g->first_failed;
+    end->finished = all_ok && !any_paused;
+    end->paused = all_ok && any_paused;
+    end->message = (char *)(uintptr_t)(all_ok ? NULL : g->stop_reason);
+    end->retryable = g->first_failed < 0 || !g->members[g->first_failed].is_final;
+}

@@ -1,0 +1,56 @@
+/* What tandem-node knows of one rank (private to gang*.c). */
+#ifndef TANDEM_RUNTIME_NODE_GANG_MEMBER_H
+#define TANDEM_RUNTIME_NODE_GANG_MEMBER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "proto/names.h"
+#include "runtime/link/link.h"
+
+#define GANG_TEXT_MAX 700
+
+struct gang_member {
+    int32_t rank;
+    pid_t pid; /* 0: not running */
+    int fd;    /* our end of the link, non-blocking; -1: closed */
+    struct link_decoder *decoder;
+    struct buf out; /* not yet taken by the socket */
+    int64_t step;
+    bool done, paused;      /* it said so */
+    bool faulted, is_final; /* it said so; is_final: not retryable */
+    char fault[GANG_TEXT_MAX];
+    int sent_signal; /* the strongest that we sent; 0 = none */
+    bool gone;
+    ExitKind kind;
+    int32_t code;
+    char why[GANG_TEXT_MAX]; /* once gone */
+};
+
+/* What spawning needs to know. */
+struct gang_spawn {
+    const char *program;
+    const char *log_path;
+    int64_t job_id;
+    int32_t rank;
+    int link_fd;    /* the rank's end */
+    int segment_fd; /* -1 = none */
+    int32_t threads;
+};
+
+/* Starts a rank in its own process group: link on 3, segment on 4, output in the log. */
+int gang_spawn(const struct gang_spawn *s, pid_t *pid, struct error *err);
+
+/* Fills kind, code and why from a wait status. stop_reason: why the gang is being stopped, "" =
+ * it isn't. is_cause: by this rank's own fault. oom_kills: how often the kernel's OOM killer struck
+ * on this host since the start. */
+void gang_cause(struct gang_member *m, int status, const char *stop_reason, bool is_cause,
+                int64_t oom_kills);
+/* How often it struck since boot; 0 where the kernel doesn't say. */
+int64_t gang_oom_kills(void);
+/* The last line of a rank's log. */
+void gang_cause_log(const char *log_path, const struct gang_member *m);
+
+#endif

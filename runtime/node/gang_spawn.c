@@ -1,0 +1,144 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/node/gang_member.h"
+
+#define LINK_FD 3
+#define SEGMENT_FD 4
+
+/* Above the numbers that the rank gets, so that no dup2 hits a source. */
+static int lift(int fd, struct error *err)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, 16);
+    return high >= 0 ? high : error_errno(err, errno, "duplicate a descriptor");
+}
+
+static int fill_actions(posix_spawn_file_actions_t *a, const struct gang_spawn *s, int link_fd,
+                        int segment_fd)
+{
+    int rc = posix_spawn_file_actions_addopen(a, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (rc == 0) {
+        rc = posix_spawn_file_actions_addopen(a, STDOUT_FILENO, s->log_path,
+                                              O_WRONLY | O_CREAT | O_APPEND, 0640);
+    }
+    if (rc == 0) {
+        rc = posix_spawn_file_actions_adddup2(a, STDOUT_FILENO, STDERR_FILENO);
+    }
+    if (rc == 0) {
+        rc = posix_spawn_file_actions_adddup2(a, link_fd, LINK_FD);
+    }
+    if (rc == 0 && segment_fd >= 0) {
+        rc = posix_spawn_file_actions_adddup2(a, segment_fd, SEGMENT_FD);
+    }
+    if (rc == 0) {
+        rc = posix_spawn_file_actions_addclosefrom_np(a, segment_fd >= 0 ? 5 : 4);
+    }
+    return rc;
+}
+
+static int fill_attributes(posix_spawnattr_t *attr)
+{
+    sigset_t none, every;
+    sigemptyset(&none);
+    sigfillset(&every);
+    posix_spawnattr_setsigmask(attr, &none);
+    posix_spawnattr_setsigdefault(attr, &every);
+    posix_spawnattr_setpgroup(attr, 0);
+    return posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                              POSIX_SPAWN_SETSIGDEF);
+}
+
+/* The environment with the sizes of thread pools that some libraries read while they are loaded:
+ * a pool of all cores in every rank costs seconds. *out: freed as one block by the caller. */
+static int make_environment(int32_t threads, char ***out)
+{
+    static const char *const names[] = {
+        "OPENBLAS_NUM_THREADS=", "OMP_NUM_THREADS=", "OMP_WAIT_POLICY="};
+    enum { NUM_NAMES = 3, TEXT_MAX = 48 };
+    size_t num = 0;
+    while (environ[num]) {
+        num++;
+    }
+    char **env = malloc((num + NUM_NAMES + 1) * sizeof *env + NUM_NAMES * TEXT_MAX);
+    if (!env) {
+        return -1;
+    }
+    char *text = (char *)(env + num + NUM_NAMES + 1);
+    size_t at = 0;
+    for (size_t i = 0; i < num; i++) {
+        bool ours = false;
+        for (int k = 0; k < NUM_NAMES; k++) {
+            ours |= strncmp(environ[i], names[k], strlen(names[k])) == 0;
+        }
+        if (!ours) {
+            env[at++] = environ[i];
+        }
+    }
+    for (int k = 0; k < NUM_NAMES; k++, text += TEXT_MAX) {
+        if (k < 2) {
+            snprintf(text, TEXT_MAX, "%s%d", names[k], threads > 0 ? (int)threads : 1);
+        } else {
+            snprintf(text, TEXT_MAX, "%spassive", names[k]);
+        }
+        env[at++] = text;
+    }
+    env[at] = NULL;
+    *out = env;
+    return 0;
+}
+
+static int spawn(const struct gang_spawn *s, int link_fd, int segment_fd, pid_t *pid)
+{
+    char rank[16], job[24], **env;
+    snprintf(rank, sizeof rank, "%d", (int)s->rank);
+    snprintf(job, sizeof job, "%lld", (long long)s->job_id);
+    char *argv[] = {
+        (char *)(uintptr_t)s->program, (char[]){"--rank"}, rank, (char[]){"--job"}, job, NULL};
+    if (make_environment(s->threads, &env) != 0) {
+        return ENOMEM;
+    }
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attr);
+    int rc = fill_actions(&actions, s, link_fd, segment_fd);
+    if (rc == 0) {
+        rc = fill_attributes(&attr);
+    }
+    if (rc == 0) {
+        rc = posix_spawn(pid, s->program, &actions, &attr, argv, env);
+    }
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&actions);
+    free(env);
+    return rc;
+}
+
+int gang_spawn(const struct gang_spawn *s, pid_t *pid, struct error *err)
+{
+    int segment_fd = -1;
+    int link_fd = lift(s->link_fd, err);
+    if (link_fd < 0) {
+        return -1;
+    }
+    int rc = 0;
+    if (s->segment_fd >= 0 && (segment_fd = lift(s->segment_fd, err)) < 0) {
+        rc = -1;
+    }
+    if (rc == 0) {
+        int errnum = spawn(s, link_fd, segment_fd, pid);
+        /* An action that fails (the log can't be opened) looks like the program itself. */
+        rc = errnum ? error_errno(err, errnum, "start %s (log %s)", s->program, s->log_path) : 0;
+    }
+    close(link_fd);
+    if (segment_fd >= 0) {
+        close(segment_fd);
+    }
+    return rc;
+}

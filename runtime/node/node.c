@@ -1,0 +1,388 @@
+#include "runtime/node/node.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mailbox.h"
+#include "runtime/ckpt/ckpt.h"
+#include "runtime/comm/comm_host.h"
+#include "runtime/node/attach.h"
+#include "runtime/node/gang.h"
+#include "runtime/node/outbox.h"
+#include "runtime/node/proctree.h"
+
+/* About 600,000 steps' reports: then the ranks have to wait. */
+#define OUTBOX_MAX_BYTES ((size_t)64 << 20)
+#define STOP_GRACE_MS 3000
+#define GRACE_MOST_MS 600000
+
+struct node {
+    const LaunchTicket *ticket; /* borrowed */
+    struct outbox *outbox;
+    struct mailbox *mailbox;
+    struct attach *attach;
+    struct gang *gang; /* NULL until Start */
+    struct pollfd *fds;
+    int signal_fd;
+    int64_t stop_at_step; /* asked for before the gang ran; -1 = not */
+    bool cancelled;
+    bool ended;     /* AttemptEnd is in the outbox, or nobody wants it */
+    bool abandoned; /* refused, or the lease is over: nobody listens any more */
+    char reason[512];
+};
+
+/* ---- up ---------------------------------------------------------------------------------------
+ */
+
+static void on_up(void *arg, int32_t rank, const RankUp *message)
+{
+    struct node *n = arg;
+    WorkerUp up = WORKER_UP__INIT;
+    switch (message->body_case) {
+    case RANK_UP__BODY_PROGRESS: {
+        Progress progress = *message->progress;
+        progress.has_rank = 1;
+        progress.rank = rank;
+        outbox_put_progress(n->outbox, &progress);
+        return;
+    }
+    case RANK_UP__BODY_METRICS:
+        message->metrics->has_job_id = message->metrics->has_attempt = 1;
+        message->metrics->job_id = n->ticket->job_id;
+        message->metrics->attempt = n->ticket->attempt;
+        up.body_case = WORKER_UP__BODY_METRICS;
+        up.metrics = message->metrics;
+        break;
+    case RANK_UP__BODY_CHECKPOINT_DONE:
+        up.body_case = WORKER_UP__BODY_CHECKPOINT_DONE;
+        up.checkpoint_done = message->checkpoint_done;
+        break;
+    case RANK_UP__BODY_EXPORT_DONE:
+        up.body_case = WORKER_UP__BODY_EXPORT_DONE;
+        up.export_done = message->export_done;
+        break;
+    case RANK_UP__BODY_COMM_ID:
+        up.body_case = WORKER_UP__BODY_COMM_ID;
+        up.comm_id = message->comm_id;
+        break;
+    default:
+        return;
+    }
+    outbox_put(n->outbox, &up);
+}
+
+static void on_exit_of_rank(void *arg, const RankExit *gone)
+{
+    struct node *n = arg;
+    WorkerUp up = WORKER_UP__INIT;
+    up.body_case = WORKER_UP__BODY_RANK_EXIT;
+    up.rank_exit = (RankExit *)(uintptr_t)gone;
+    log_info("rank %d: %s", (int)gone->rank, gone->message);
+    outbox_put(n->outbox, &up);
+}
+
+static void put_end(struct node *n, AttemptEnd *end)
+{
+    WorkerUp up = WORKER_UP__INIT;
+    up.body_case = WORKER_UP__BODY_ATTEMPT_END;
+    up.attempt_end = end;
+    end->has_cancelled = 1;
+    end->cancelled = n->cancelled && !end->finished && !end->paused;
+    log_info("attempt %d ended: %s", (int)n->ticket->attempt,
+             end->finished ? "finished"
+             : end->paused ? "paused"
+                           : end->message);
+    outbox_put(n->outbox, &up);
+    n->ended = true;
+}
+
+/* It ends without a gang that could say how. */
+static void end_early(struct node *n, const char *why, bool retryable)
+{
+    AttemptEnd end = ATTEMPT_END__INIT;
+    end.message = (char *)(uintptr_t)why;
+    end.has_retryable = 1;
+    end.retryable = retryable;
+    put_end(n, &end);
+}
+
+/* ---- start ------------------------------------------------------------------------------------
+ */
+
+static int make_gang(struct node *n, const Start *start, struct error *err)
+{
+    char program[PATH_MAX], log_dir[PATH_MAX], ckpt_dir[PATH_MAX];
+    if (!start->plan || start->plan->n_placement < 1) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "the controller sent no usable plan");
+    }
+    if (!fs_join(program, sizeof program, n->ticket->bin_dir, "tandem-rank") ||
+        !fs_join(ckpt_dir, sizeof ckpt_dir, n->ticket->job_dir, "ckpt") ||
+        snprintf(log_dir, sizeof log_dir, "%s/logs/attempt-%d", n->ticket->job_dir,
+                 (int)n->ticket->attempt) >= (int)sizeof log_dir) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: path is too long", n->ticket->job_dir);
+    }
+    if (fs_mkdirs(log_dir, 0750, err) != 0 || fs_mkdirs(ckpt_dir, 0750, err) != 0 ||
+        ckpt_sweep(ckpt_dir, err) != 0) {
+        return -1;
+    }
+    struct gang_options options = {
+        .job_id = n->ticket->job_id,
+        .attempt = n->ticket->attempt,
+        .num_ranks = start->plan->n_placement > COMM_HOST_MAX_RANKS
+                         ? COMM_HOST_MAX_RANKS + 1
+                         : (int32_t)start->plan->n_placement,
+        .threads_per_rank = start->plan->threads_per_rank,
+        .shared_bytes = start->plan->memory ? start->plan->memory->shared_bytes : 0,
+        .program = program,
+        .job_dir = n->ticket->job_dir,
+        .log_dir = log_dir,
+        .on_up = on_up,
+        .on_exit = on_exit_of_rank,
+        .arg = n,
+    };
+    if (gang_new(&n->gang, &options, err) != 0) {
+        return -1;
+    }
+    n->fds = realloc(n->fds, (size_t)(2 + gang_num_fds(n->gang)) * sizeof *n->fds);
+    ASSERT(n->fds);
+    return 0;
+}
+
+static void send_stop(struct node *n, int64_t step)
+{
+    StopAtStep stop = STOP_AT_STEP__INIT;
+    stop.has_step = 1;
+    stop.step = step;
+    RankDown down = RANK_DOWN__INIT;
+    down.body_case = RANK_DOWN__BODY_STOP_AT_STEP;
+    down.stop_at_step = &stop;
+    gang_send(n->gang, &down);
+}
+
+static void take_start(struct node *n, const Start *start)
+{
+    struct error err = {0};
+    if (n->gang || n->ended) {
+        return; /* said again after a broken stream */
+    }
+    if (make_gang(n, start, &err) != 0) {
+        end_early(n, err.text, false);
+        return;
+    }
+    log_info("job %lld attempt %d: starting %zu rank%s", (long long)n->ticket->job_id,
+             (int)n->ticket->attempt, start->plan->n_placement,
+             start->plan->n_placement == 1 ? "" : "s");
+    gang_start(n->gang, start);
+    if (n->stop_at_step >= 0) {
+        send_stop(n, n->stop_at_step);
+    }
+}
+
+/* ---- commands ---------------------------------------------------------------------------------
+ */
+
+static void stop(struct node *n, int64_t grace_ms, const char *reason)
+{
+    if (n->gang) {
+        gang_stop(n->gang, grace_ms < GRACE_MOST_MS ? grace_ms : GRACE_MOST_MS, reason);
+    } else if (!n->ended && !n->abandoned) {
+        end_early(n, reason, true);
+    }
+}
+
+static void take_cancel(struct node *n, const CancelAttempt *cancel)
+{
+    snprintf(n->reason, sizeof n->reason, "cancelled%s%.400s",
+             cancel->reason && cancel->reason[0] ? ": " : "", cancel->reason ? cancel->reason : "");
+    log_info("%s", n->reason);
+    n->cancelled = true;
+    stop(n, cancel->grace_ms, n->reason);
+}
+
+/* The controller won't have it, or can't be heard: the ranks must not go on. */
+static void abandon(struct node *n, const char *why)
+{
+    if (n->abandoned) {
+        return;
+    }
+    snprintf(n->reason, sizeof n->reason, "%s", why);
+    log_error("job %lld attempt %d: %s", (long long)n->ticket->job_id, (int)n->ticket->attempt,
+              why);
+    n->abandoned = true;
+    stop(n, 1000, n->reason);
+    n->ended = n->ended || !n->gang;
+}
+
+static void take_event(struct node *n, const struct attach_event *e)
+{
+    char why[600];
+    RankDown down = RANK_DOWN__INIT;
+    if (!e->command) {
+        snprintf(why, sizeof why, "the controller refuses this attempt: %s", e->refusal);
+        abandon(n, why);
+        return;
+    }
+    switch (e->command->body_case) {
+    case WORKER_DOWN__BODY_START:
+        take_start(n, e->command->start);
+        break;
+    case WORKER_DOWN__BODY_CHECKPOINT:
+        down.body_case = RANK_DOWN__BODY_CHECKPOINT;
+        down.checkpoint = e->command->checkpoint;
+        if (n->gang) {
+            gang_send(n->gang, &down);
+        }
+        break;
+    case WORKER_DOWN__BODY_STOP_AT_STEP:
+        n->stop_at_step = e->command->stop_at_step->step;
+        if (n->gang) {
+            send_stop(n, n->stop_at_step);
+        }
+        break;
+    case WORKER_DOWN__BODY_CANCEL:
+        take_cancel(n, e->command->cancel);
+        break;
+    default:
+        break;
+    }
+}
+
+static void take_mail(struct node *n)
+{
+    struct mailbox_node *node = mailbox_take(n->mailbox, 0);
+    while (node) {
+        struct attach_event *e = (struct attach_event *)node;
+        node = node->next;
+        take_event(n, e);
+        attach_event_free(e);
+    }
+}
+
+static void take_signal(struct node *n)
+{
+    struct signalfd_siginfo info;
+    while (read(n->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        const char *name = sigabbrev_np((int)info.ssi_signo);
+        snprintf(n->reason, sizeof n->reason, "tandem-node was told to stop (SIG%s)",
+                 name ? name : "?");
+        log_info("%s", n->reason);
+        n->cancelled = true;
+        stop(n, STOP_GRACE_MS, n->reason);
+    }
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------
+ */
+
+static void wait_once(struct node *n)
+{
+    int64_t timeout_ms = attach_lease_left_ms(n->attach), gang_ms = -1;
+    int num_gang = 0;
+    timeout_ms = timeout_ms < 0 || n->abandoned ? 60000 : timeout_ms;
+    timeout_ms = timeout_ms < 60000 ? timeout_ms : 60000;
+    n->fds[0] = (struct pollfd){.fd = mailbox_fd(n->mailbox), .events = POLLIN};
+    n->fds[1] = (struct pollfd){.fd = n->signal_fd, .events = POLLIN};
+    if (n->gang && !gang_is_gone(n->gang)) {
+        num_gang = gang_poll_begin(n->gang, n->fds + 2, !outbox_is_full(n->outbox), &gang_ms);
+        timeout_ms = gang_ms >= 0 && gang_ms < timeout_ms ? gang_ms : timeout_ms;
+    }
+    if (poll(n->fds, (nfds_t)(2 + num_gang), (int)timeout_ms) < 0 && errno != EINTR) {
+        log_error("poll: %s", strerror(errno));
+    }
+    struct pollfd *gang_fds = n->fds + 2;
+    if (num_gang) {
+        gang_poll_end(n->gang, gang_fds, num_gang);
+    }
+    if (n->fds[1].revents & POLLIN) {
+        take_signal(n);
+    }
+    take_mail(n);
+}
+
+static bool is_over(struct node *n)
+{
+    if (!n->abandoned && attach_lease_left_ms(n->attach) <= 0) {
+        abandon(n, "the lease is over: no word from the controller");
+    }
+    bool gone = !n->gang || gang_is_gone(n->gang);
+    if (n->gang && gone && !n->ended) {
+        AttemptEnd end = ATTEMPT_END__INIT;
+        gang_end(n->gang, &end);
+        put_end(n, &end);
+    }
+    return n->ended && gone && (n->abandoned || outbox_is_settled(n->outbox));
+}
+
+static int open_all(struct node *n, struct error *err)
+{
+    sigset_t stop_set, all;
+    sigemptyset(&stop_set);
+    sigaddset(&stop_set, SIGTERM);
+    sigaddset(&stop_set, SIGINT);
+    sigaddset(&stop_set, SIGHUP);
+    all = stop_set;
+    sigaddset(&all, SIGCHLD);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    n->signal_fd = signalfd(-1, &stop_set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (n->signal_fd < 0) {
+        return error_errno(err, errno, "watch for signals");
+    }
+    n->fds = calloc(2, sizeof *n->fds);
+    ASSERT(n->fds);
+    if (proctree_adopt_orphans(err) != 0) {
+        return -1;
+    }
+    if (mailbox_new(&n->mailbox) != 0 ||
+        outbox_new(&n->outbox, n->ticket->job_id, n->ticket->attempt, OUTBOX_MAX_BYTES) != 0) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
+    }
+    return attach_start(&n->attach, n->ticket, n->outbox, n->mailbox, err);
+}
+
+static void close_all(struct node *n)
+{
+    attach_stop(n->attach);
+    if (n->mailbox) {
+        struct mailbox_node *node = mailbox_take(n->mailbox, 0);
+        while (node) {
+            struct attach_event *e = (struct attach_event *)node;
+            node = node->next;
+            attach_event_free(e);
+        }
+    }
+    gang_free(n->gang);
+    outbox_free(n->outbox);
+    mailbox_free(n->mailbox);
+    free(n->fds);
+    if (n->signal_fd >= 0) {
+        close(n->signal_fd);
+    }
+}
+
+int node_run(const LaunchTicket *ticket)
+{
+    struct node n = {.ticket = ticket, .signal_fd = -1, .stop_at_step = -1};
+    struct error err = {0};
+    int rc = open_all(&n, &err);
+    if (rc != 0) {
+        log_error("job %lld attempt %d: %s", (long long)ticket->job_id, (int)ticket->attempt,
+                  err.text);
+    }
+    while (rc == 0 && !is_over(&n)) {
+        wait_once(&n);
+    }
+    bool well = rc == 0 && !n.abandoned;
+    close_all(&n);
+    return well ? 0 : 1;
+}
