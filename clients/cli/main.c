@@ -24,7 +24,8 @@ static void print_overview(FILE *f)
 
 static void print_help(const struct verb *v)
 {
-    printf("usage: tandem %s %s\n\n%s.\n\n%s", v->name, v->args, v->help, v->text);
+    printf("usage: tandem %s %s\n\n%c%s.\n\n%s", v->name, v->args, v->help[0] - 'a' + 'A',
+           v->help + 1, v->text);
 }
 
 static const struct verb *find_verb(const char *name)

@@ -1,11 +1,10 @@
 /* The verbs, in the order in which help lists them. */
+#include "clients/cli/verbs.h"
+
 #include <stddef.h>
 
-#include "clients/cli/cli.h"
-
-extern const struct verb verb_version;
-
 const struct verb *const cli_verbs[] = {
-    &verb_version,
-    NULL,
+    &verb_init,  &verb_submit,   &verb_ls,     &verb_show,    &verb_watch,  &verb_metrics,
+    &verb_logs,  &verb_why,      &verb_cancel, &verb_pause,   &verb_resume, &verb_ckpt,
+    &verb_nodes, &verb_generate, &verb_doctor, &verb_version, NULL,
 };

@@ -1,4 +1,4 @@
-#include "clients/cli/cli.h"
+#include "clients/cli/verbs.h"
 
 static int run(struct cli *cli, int argc, char **argv)
 {
@@ -9,7 +9,6 @@ static int run(struct cli *cli, int argc, char **argv)
     return EXIT_DONE;
 }
 
-extern const struct verb verb_version;
 const struct verb verb_version = {
     .name = "version",
     .args = "",

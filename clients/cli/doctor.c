@@ -1,0 +1,161 @@
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "clients/cli/args.h"
+#include "clients/cli/human.h"
+#include "clients/cli/verbs.h"
+
+enum { FILES_MIN = 1024 };
+#define DISK_MIN_BYTES 5e9
+#define MEMORY_MIN_BYTES 2e9
+
+struct doctor {
+    const struct cli *cli;
+    int faults;
+};
+
+enum verdict { GOOD, WARN, BAD };
+
+static void line(struct doctor *d, enum verdict v, const char *what, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void line(struct doctor *d, enum verdict v, const char *what, const char *fmt, ...)
+{
+    static const char *const words[] = {"ok  ", "warn", "FAIL"};
+    static const char *const colours[] = {"\033[32m", "\033[33m", "\033[31m"};
+    bool c = d->cli->colour;
+    va_list ap;
+    printf("%s%s%s  %-12s ", c ? colours[v] : "", words[v], c ? "\033[0m" : "", what);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+    d->faults += v == BAD;
+}
+
+static void check_disk(struct doctor *d, const char *what, const char *path)
+{
+    struct statvfs s;
+    char h[HUMAN_MAX];
+    if (statvfs(path, &s) != 0) {
+        line(d, WARN, what, "%s: can't be looked at from here", path);
+        return;
+    }
+    double free_bytes = (double)s.f_bavail * (double)s.f_frsize;
+    line(d, free_bytes < DISK_MIN_BYTES ? WARN : GOOD, what, "%s free in %s%s",
+         human_bytes(h, free_bytes), path,
+         free_bytes < DISK_MIN_BYTES ? "; checkpoints may not fit" : "");
+}
+
+/* The server: reachable, same version, token good. Its data folder, if it is on this machine. */
+static int check_server(struct doctor *d, struct cli *cli)
+{
+    struct error err;
+    struct rpc_channel *channel;
+    if (cli_channel(cli, &channel, &err)) {
+        line(d, BAD, "server", "%s", err.text);
+        return EXIT_UNREACHABLE;
+    }
+    ServerInfoRequest q = SERVER_INFO_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    if (cli_call(cli, "Admin/GetServerInfo", &q.base, &server_info__descriptor, &reply, &err)) {
+        if (err.code == ERR_UNAVAILABLE || err.code == ERR_DEADLINE_EXCEEDED) {
+            line(d, BAD, "server", "%s", err.text);
+            return EXIT_UNREACHABLE;
+        }
+        line(d, GOOD, "server", "%s answers", cli->target);
+        line(d, err.code == ERR_UNIMPLEMENTED ? WARN : BAD, "token", "%s", err.text);
+        return EXIT_FAILED;
+    }
+    const ServerInfo *s = (const ServerInfo *)reply;
+    line(d, GOOD, "server", "%s answers", cli->target);
+    line(d, GOOD, "token", "you are %s of tenant %s, role %s", s->user ? s->user : "?",
+         s->tenant ? s->tenant : "?", s->role ? s->role : "?");
+    const char *version = s->version ? s->version : "?";
+    if (strcmp(version, TANDEM_VERSION) == 0) {
+        line(d, GOOD, "version", "%s on both sides", version);
+    } else {
+        line(d, WARN, "version", "the server is %s, this program %s", version, TANDEM_VERSION);
+    }
+    if (s->data_dir && s->data_dir[0]) {
+        check_disk(d, "disk", s->data_dir);
+    }
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return EXIT_DONE;
+}
+
+static void check_machine(struct doctor *d)
+{
+    char h[HUMAN_MAX];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    struct rlimit files;
+    line(d, GOOD, "cores", "%ld", cores);
+    line(d, memory < MEMORY_MIN_BYTES ? WARN : GOOD, "memory", "%s", human_bytes(h, memory));
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        line(d, files.rlim_max < FILES_MIN ? WARN : GOOD, "open files", "%llu at most%s",
+             (unsigned long long)files.rlim_max,
+             files.rlim_max < FILES_MIN ? "; raise it with ulimit -n" : "");
+    }
+    const char *tmp = getenv("TMPDIR");
+    check_disk(d, "scratch", tmp && tmp[0] == '/' ? tmp : "/tmp");
+}
+
+/* Variables that change how the matrix library computes, or how fast. */
+static void check_environment(struct doctor *d)
+{
+    static const struct {
+        const char *name, *why;
+    } hurtful[] = {
+        {"OPENBLAS_CORETYPE", "forces kernels of another processor: slower, other rounding"},
+        {"OPENBLAS_NUM_THREADS", "ranks set their own number of threads"},
+        {"OMP_NUM_THREADS", "ranks set their own number of threads"},
+        {"GOTO_NUM_THREADS", "ranks set their own number of threads"},
+        {"GRPC_VERBOSITY", "mixes gRPC's own lines into the output"},
+        {"LD_PRELOAD", "goes into every rank"},
+    };
+    int found = 0;
+    for (size_t i = 0; i < sizeof hurtful / sizeof *hurtful; i++) {
+        const char *value = getenv(hurtful[i].name);
+        if (value && value[0]) {
+            line(d, WARN, "environment", "%s=%s: %s", hurtful[i].name, value, hurtful[i].why);
+            found++;
+        }
+    }
+    if (!found) {
+        line(d, GOOD, "environment", "nothing set that gets in the way");
+    }
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    const struct arg_flag flags[] = {{0}};
+    if (args_parse(flags, argc, argv, NULL, 0) < 0) {
+        return EXIT_USAGE;
+    }
+    struct doctor d = {.cli = cli};
+    int code = check_server(&d, cli);
+    check_machine(&d);
+    check_environment(&d);
+    if (code == EXIT_UNREACHABLE) {
+        printf("\nStart a server on this machine with: tandemd --dev --data-dir ~/tandem\n");
+        return code;
+    }
+    return d.faults ? EXIT_FAILED : EXIT_DONE;
+}
+
+const struct verb verb_doctor = {
+    .name = "doctor",
+    .args = "",
+    .help = "check that this machine and the server are fit to train",
+    .text =
+        "One line a check: the server and your right to use it, versions, cores, memory, disk\n"
+        "space, and environment variables that would slow ranks down or change their results.\n\n"
+        "Exit code: 0 all is well (warnings included), 1 something is broken, 4 no server.\n\n"
+        "  tandem doctor\n",
+    .run = run,
+};

@@ -1,0 +1,136 @@
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "clients/cli/args.h"
+#include "clients/cli/generate.h"
+#include "clients/cli/job.h"
+#include "clients/cli/verbs.h"
+
+enum { MAX_ARGS = 256 };
+
+bool generate_split_ref(const char *text, char *job, size_t size, int64_t *step)
+{
+    const char *at = strrchr(text, '@');
+    size_t len = at ? (size_t)(at - text) : strlen(text);
+    *step = -1;
+    if (len == 0 || len >= size || (at && !args_read_int(at + 1, step))) {
+        return false;
+    }
+    memcpy(job, text, len);
+    job[len] = 0;
+    return true;
+}
+
+static int checkpoint_dir(struct cli *cli, const char *job, int64_t step, char out[PATH_MAX],
+                          struct error *err)
+{
+    CheckpointRef q = CHECKPOINT_REF__INIT;
+    ProtobufCMessage *reply;
+    q.job = (char *)(uintptr_t)job;
+    q.has_step = step >= 0;
+    q.step = step;
+    if (cli_call(cli, "Checkpoints/Get", &q.base, &checkpoint__descriptor, &reply, err)) {
+        return -1;
+    }
+    const Checkpoint *c = (const Checkpoint *)reply;
+    snprintf(out, PATH_MAX, "%s", c->path ? c->path : "");
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return 0;
+}
+
+/* The folder with the weights of JOB[@STEP]: its export, else its newest checkpoint. */
+static int job_dir(struct cli *cli, const char *ref, char out[PATH_MAX], struct error *err)
+{
+    char name[256], id[32];
+    int64_t step;
+    if (!generate_split_ref(ref, name, sizeof name, &step)) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: expected a folder, JOB or JOB@STEP", ref);
+    }
+    Job *job;
+    if (job_get(cli, name, &job, err)) {
+        return error_wrap(err, "%s is no folder here, and as a job", ref);
+    }
+    bool exported = step < 0 && job->export_dir && job->export_dir[0];
+    int r = 0;
+    if (exported) {
+        snprintf(out, PATH_MAX, "%s", job->export_dir);
+    } else {
+        snprintf(id, sizeof id, "%lld", (long long)job->id);
+        r = checkpoint_dir(cli, id, step, out, err);
+        char path[PATH_MAX];
+        if (r == 0 && out[0] != '/' && fs_join(path, sizeof path, job->job_dir, out)) {
+            snprintf(out, PATH_MAX, "%s", path);
+        }
+    }
+    job__free_unpacked(job, NULL);
+    return r;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int exec_tool(char **argv, struct error *err)
+{
+    char dir[PATH_MAX], path[PATH_MAX];
+    if (fs_self_dir(dir, sizeof dir, err) || !fs_join(path, sizeof path, dir, "tandem-tool")) {
+        return -1;
+    }
+    fflush(stdout);
+    execv(path, argv);
+    return error_errno(err, errno, "start %s", path);
+}
+
+/* Everything but --model goes to tandem-tool as it is. */
+static int run(struct cli *cli, int argc, char **argv)
+{
+    char *out[MAX_ARGS + 4] = {(char[]){"tandem-tool"}, (char[]){"generate"}, (char[]){"--model"}};
+    int num = 4;
+    const char *model = NULL;
+    if (argc > MAX_ARGS) {
+        return cli_usage(argv[0], "more than %d arguments", MAX_ARGS);
+    }
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--model") == 0 && i + 1 < argc) {
+            model = argv[++i];
+        } else if (strncmp(argv[i], "--model=", 8) == 0) {
+            model = argv[i] + 8;
+        } else if (i == 1 && argv[i][0] != '-') {
+            model = argv[i];
+        } else {
+            out[num++] = argv[i];
+        }
+    }
+    if (!model) {
+        return cli_usage(argv[0], "which model? Give --model FOLDER, JOB or JOB@STEP");
+    }
+    char dir[PATH_MAX];
+    struct error err;
+    if (is_folder(model)) {
+        snprintf(dir, sizeof dir, "%s", model);
+    } else if (job_dir(cli, model, dir, &err)) {
+        return cli_fail(&err);
+    }
+    out[3] = dir;
+    exec_tool(out, &err);
+    return cli_fail(&err);
+}
+
+const struct verb verb_generate = {
+    .name = "generate",
+    .args = "--model FOLDER|JOB[@STEP] --prompt TEXT [...]",
+    .help = "let a model continue a text",
+    .text = "JOB stands for the job's exported weights, or its newest checkpoint while it runs;\n"
+            "JOB@STEP for the checkpoint of that step. Other flags go to tandem-tool:\n"
+            "`tandem-tool generate --help` lists them.\n\n"
+            "  tandem generate --model shakespeare --prompt 'The ' --max-tokens 300\n"
+            "  tandem generate --model shakespeare@400 --prompt 'The '\n",
+    .run = run,
+};

@@ -1,0 +1,119 @@
+#include "clients/cli/job.h"
+
+#include <string.h>
+
+#include "clients/cli/args.h"
+
+int job_get(struct cli *cli, const char *ref, Job **out, struct error *err)
+{
+    GetJobRequest q = GET_JOB_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    q.job = (char *)(uintptr_t)ref;
+    if (cli_call(cli, "Jobs/Get", &q.base, &job__descriptor, &reply, err)) {
+        return -1;
+    }
+    *out = (Job *)reply;
+    return 0;
+}
+
+const char *job_state_word(JobState state)
+{
+    const ProtobufCEnumValue *v =
+        protobuf_c_enum_descriptor_get_value(&job_state__descriptor, (int)state);
+    return v ? v->name + strlen("JOB_") : "UNKNOWN";
+}
+
+const char *job_state_colour(JobState state)
+{
+    switch (state) {
+    case JOB_RUNNING:
+        return "\033[36m";
+    case JOB_SUCCEEDED:
+        return "\033[32m";
+    case JOB_FAILED:
+        return "\033[31m";
+    case JOB_CANCELLED:
+        return "\033[35m";
+    default:
+        return "\033[33m";
+    }
+}
+
+bool job_has_ended(JobState state)
+{
+    return state == JOB_SUCCEEDED || state == JOB_FAILED || state == JOB_CANCELLED;
+}
+
+int job_report_end(const struct cli *cli, const Job *job)
+{
+    (void)cli;
+    if (job->state == JOB_SUCCEEDED) {
+        return EXIT_DONE;
+    }
+    const char *why = job->message && job->message[0] ? job->message : job->cause;
+    fprintf(stderr, "tandem: job %lld (%s) %s%s%s\n", (long long)job->id,
+            job->name ? job->name : "", job_state_word(job->state), why && why[0] ? ": " : "",
+            why ? why : "");
+    return EXIT_JOB_FAILED;
+}
+
+void job_layout(const JobSpec *spec, char *out, size_t size)
+{
+    const ParallelChoice *p = spec ? spec->parallel : NULL;
+    size_t n = 0;
+    out[0] = 0;
+    if (p && p->choice_case == PARALLEL_CHOICE__CHOICE_WORD) {
+        snprintf(out, size, "%s", p->word);
+        return;
+    }
+    if (p && p->choice_case == PARALLEL_CHOICE__CHOICE_LAYOUT) {
+        const ParallelSpec *l = p->layout;
+        const struct {
+            const char *name;
+            int64_t n;
+        } axes[] = {{"data", l->data},
+                    {"tensor", l->tensor},
+                    {"pipeline", l->pipeline},
+                    {"context", l->context},
+                    {"expert", l->expert}};
+        for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+            if (axes[i].n > 1 && n < size) {
+                n += (size_t)snprintf(out + n, size - n, "%s%s %lld", n ? ", " : "", axes[i].name,
+                                      (long long)axes[i].n);
+            }
+        }
+    }
+    if (n == 0) {
+        snprintf(out, size, "one device");
+    }
+}
+
+int job_action(struct cli *cli, int argc, char **argv, const char *method)
+{
+    const struct arg_flag flags[] = {{0}};
+    const char *word;
+    int n = args_parse(flags, argc, argv, &word, 1);
+    if (n < 0) {
+        return EXIT_USAGE;
+    }
+    if (n == 0) {
+        return cli_usage(argv[0], "which job? Give its number or its name");
+    }
+    JobRef q = JOB_REF__INIT;
+    ProtobufCMessage *reply;
+    struct error err;
+    q.job = (char *)(uintptr_t)word;
+    if (cli_call(cli, method, &q.base, &job__descriptor, &reply, &err)) {
+        return cli_fail(&err);
+    }
+    const Job *job = (const Job *)reply;
+    if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
+        cli_print_message(cli, reply);
+    } else {
+        printf("job %lld (%s) %s%s%s\n", (long long)job->id, job->name ? job->name : "",
+               job_state_word(job->state), job->message && job->message[0] ? ": " : "",
+               job->message ? job->message : "");
+    }
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return EXIT_DONE;
+}

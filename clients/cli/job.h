@@ -1,0 +1,21 @@
+/* What several verbs do with a job: fetch it, name its state, tell whether it has ended. */
+#ifndef TANDEM_CLIENTS_CLI_JOB_H
+#define TANDEM_CLIENTS_CLI_JOB_H
+
+#include "clients/cli/cli.h"
+
+/* *out: job__free_unpacked(out, NULL). ref: number or unambiguous name. */
+int job_get(struct cli *cli, const char *ref, Job **out, struct error *err);
+/* "RUNNING" */
+const char *job_state_word(JobState state);
+/* Escape sequence for it. */
+const char *job_state_colour(JobState state);
+bool job_has_ended(JobState state);
+/* EXIT_DONE for SUCCEEDED, else the reason on stderr and EXIT_JOB_FAILED. */
+int job_report_end(const struct cli *cli, const Job *job);
+/* "data 2, tensor 4", "one device", "auto" */
+void job_layout(const JobSpec *spec, char *out, size_t size);
+/* Runs "Jobs/Cancel" and the like on argv's only word, prints what became of the job. */
+int job_action(struct cli *cli, int argc, char **argv, const char *method);
+
+#endif

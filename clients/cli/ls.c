@@ -1,0 +1,177 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "clients/cli/args.h"
+#include "clients/cli/human.h"
+#include "clients/cli/job.h"
+#include "clients/cli/list.h"
+#include "clients/cli/table.h"
+#include "clients/cli/verbs.h"
+#include "proto/text.h"
+
+enum { PAGE = 200, MAX_JOBS = 100000, MAX_STATES = 16 };
+
+struct jobs {
+    Job **items; /* owned */
+    size_t num, cap;
+};
+
+static void add(struct jobs *j, Job *job)
+{
+    if (j->num == j->cap) {
+        j->cap = j->cap ? 2 * j->cap : 64;
+        j->items = realloc(j->items, j->cap * sizeof(Job *));
+        ASSERT(j->items);
+    }
+    j->items[j->num++] = job;
+}
+
+/* All pages, or as many as limit jobs. */
+static int fetch(struct cli *cli, ListJobsRequest *q, int64_t limit, struct jobs *out,
+                 struct error *err)
+{
+    q->has_page_size = q->has_before_id = 1;
+    for (;;) {
+        ProtobufCMessage *reply;
+        int64_t left = limit - (int64_t)out->num;
+        q->page_size = (int32_t)(left < PAGE ? left : PAGE);
+        if (cli_call(cli, "Jobs/List", &q->base, &list_jobs_reply__descriptor, &reply, err)) {
+            return -1;
+        }
+        ListJobsReply *r = (ListJobsReply *)reply;
+        for (size_t i = 0; i < r->n_jobs; i++) {
+            add(out, r->jobs[i]);
+        }
+        r->n_jobs = 0;
+        int64_t next = r->next_before_id;
+        list_jobs_reply__free_unpacked(r, NULL);
+        if (next == 0 || (int64_t)out->num >= limit) {
+            return 0;
+        }
+        q->before_id = next;
+    }
+}
+
+static void add_row(struct table *t, const Job *j)
+{
+    char h[HUMAN_MAX], raw[64];
+    bool trained = j->step > 0;
+    snprintf(raw, sizeof raw, "%lld", (long long)j->id);
+    table_cell(t, raw, NULL, NULL);
+    table_cell(t, j->name, NULL, NULL);
+    table_cell(t, job_state_word(j->state), NULL, job_state_colour(j->state));
+    snprintf(raw, sizeof raw, "%lld/%lld", (long long)j->step, (long long)j->total_steps);
+    table_cell(t, raw, NULL, NULL);
+    snprintf(raw, sizeof raw, "%.17g", j->loss);
+    table_cell(t, trained && j->has_loss ? human_value(h, j->loss) : "-",
+               trained && j->has_loss ? raw : "", NULL);
+    snprintf(raw, sizeof raw, "%.17g", j->tokens_per_s);
+    table_cell(t, j->tokens_per_s > 0 ? human_count(h, j->tokens_per_s) : "-",
+               j->tokens_per_s > 0 ? raw : "", NULL);
+    snprintf(raw, sizeof raw, "%lld", (long long)j->devices);
+    table_cell(t, raw, NULL, NULL);
+    snprintf(raw, sizeof raw, "%d", j->attempt);
+    table_cell(t, raw, NULL, NULL);
+    table_cell(t, j->user, NULL, NULL);
+    snprintf(raw, sizeof raw, "%lld", (long long)j->created_us);
+    table_cell(t, human_time(h, j->created_us, clock_wall_us()), raw, NULL);
+    table_cell(t, j->cause, NULL, NULL);
+}
+
+static void print(const struct cli *cli, const struct jobs *jobs, bool all)
+{
+    static const char *const names[] = {">id",   "name",    "state",    ">step",
+                                        ">loss", ">tok/s",  ">devices", ">attempt",
+                                        "user",  "created", "cause",    NULL};
+    if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
+        list_print(cli, (const ProtobufCMessage *const *)jobs->items, jobs->num);
+        return;
+    }
+    if (jobs->num == 0 && cli->format == FORMAT_TABLE) {
+        printf("no jobs%s\n", all ? "" : " that are waiting or running (tandem ls -a shows all)");
+        return;
+    }
+    struct table *t = table_new(names);
+    for (size_t i = 0; i < jobs->num; i++) {
+        add_row(t, jobs->items[i]);
+    }
+    table_print(t, cli);
+    table_free(t);
+}
+
+/* "RUNNING", "running" or "job_running". */
+static int read_state(const char *word, JobState *out)
+{
+    const char *names[MAX_STATES + 1] = {0};
+    for (unsigned i = 0; i < job_state__descriptor.n_values && i < MAX_STATES; i++) {
+        const char *name = job_state__descriptor.values[i].name + strlen("JOB_");
+        names[i] = name;
+        if (strcasecmp(name, word) == 0) {
+            *out = (JobState)job_state__descriptor.values[i].value;
+            return 0;
+        }
+    }
+    const char *near = text_nearest(word, names);
+    cli_usage("ls", "--state %s: there is no such state%s%s%s", word, near ? "; did you mean " : "",
+              near ? near : "", near ? "?" : "");
+    return -1;
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    bool all = false;
+    int64_t limit = MAX_JOBS;
+    struct arg_texts states = {0};
+    ListJobsRequest q = LIST_JOBS_REQUEST__INIT;
+    const struct arg_flag flags[] = {
+        {"all", 'a', ARG_BOOL, &all, NULL},
+        {"state", 's', ARG_TEXTS, &states, NULL},
+        {"tenant", 't', ARG_TEXT, &q.tenant, NULL},
+        {"limit", 'n', ARG_INT, &limit, NULL},
+        {0},
+    };
+    if (args_parse(flags, argc, argv, NULL, 0) < 0) {
+        return EXIT_USAGE;
+    }
+    JobState wanted[ARG_TEXTS_MAX];
+    for (int i = 0; i < states.num; i++) {
+        if (read_state(states.items[i], &wanted[i])) {
+            return EXIT_USAGE;
+        }
+    }
+    q.states = wanted;
+    q.n_states = (size_t)states.num;
+    q.has_all = 1;
+    q.all = all;
+    if (limit < 1) {
+        return cli_usage(argv[0], "--limit: at least 1");
+    }
+    struct jobs jobs = {0};
+    struct error err;
+    int code = EXIT_DONE;
+    if (fetch(cli, &q, limit, &jobs, &err)) {
+        code = cli_fail(&err);
+    } else {
+        print(cli, &jobs, all);
+    }
+    for (size_t i = 0; i < jobs.num; i++) {
+        job__free_unpacked(jobs.items[i], NULL);
+    }
+    free(jobs.items);
+    return code;
+}
+
+const struct verb verb_ls = {
+    .name = "ls",
+    .args = "[-a] [--state S]... [--tenant T] [--limit N]",
+    .help = "list jobs",
+    .text = "Without flags: the jobs that have not ended, newest first.\n\n"
+            "  -a, --all      also those that have ended\n"
+            "  -s, --state S  only these: queued, running, paused, succeeded, failed, ...\n"
+            "  -t, --tenant T only this tenant's\n"
+            "  -n, --limit N  the newest N\n\n"
+            "  tandem ls --state failed -n 10\n"
+            "  tandem ls -a -o csv > jobs.csv\n",
+    .run = run,
+};

@@ -1,0 +1,181 @@
+#include "clients/cli/plot.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { LABEL_WIDTH = 9, WIDTH_MIN = 24, WIDTH_MAX = 400, HEIGHT_MIN = 6, HEIGHT_MAX = 100 };
+
+/* Dots: 2 x 4 a character with braille, else 1 x 1. Row 0 is the top. */
+struct canvas {
+    unsigned char *dots; /* owned; one byte a dot */
+    int columns, rows;   /* characters */
+    int across, down;    /* dots a character */
+};
+
+struct range {
+    double low, high;
+};
+
+static bool find_range(const double *v, size_t n, struct range *out)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(v[i])) {
+            continue;
+        }
+        out->low = !any || v[i] < out->low ? v[i] : out->low;
+        out->high = !any || v[i] > out->high ? v[i] : out->high;
+        any = true;
+    }
+    if (any && out->low == out->high) {
+        double pad = out->low != 0 ? fabs(out->low) * 0.01 : 1;
+        out->low -= pad;
+        out->high += pad;
+    }
+    return any;
+}
+
+static void set_dot(struct canvas *c, int x, int y)
+{
+    c->dots[(size_t)y * (size_t)(c->columns * c->across) + (size_t)x] = 1;
+}
+
+/* Source: Bresenham 1965. */
+static void draw_line(struct canvas *c, int x0, int y0, int x1, int y1)
+{
+    int dx = abs(x1 - x0), dy = -abs(y1 - y0);
+    int sx = x0 < x1 ? 1 : -1, sy = y0 < y1 ? 1 : -1;
+    int e = dx + dy;
+    for (;;) {
+        set_dot(c, x0, y0);
+        if (x0 == x1 && y0 == y1) {
+            return;
+        }
+        int e2 = 2 * e;
+        if (e2 >= dy) {
+            e += dy;
+            x0 += sx;
+        }
+        if (e2 <= dx) {
+            e += dx;
+            y0 += sy;
+        }
+    }
+}
+
+static void draw_curve(struct canvas *c, const struct plot *p, struct range rx, struct range ry)
+{
+    int w = c->columns * c->across - 1, h = c->rows * c->down - 1;
+    bool joined = false;
+    int last_x = 0, last_y = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        if (!isfinite(p->y[i]) || !isfinite(p->x[i])) {
+            joined = false;
+            continue;
+        }
+        int x = (int)lround((p->x[i] - rx.low) / (rx.high - rx.low) * w);
+        int y = h - (int)lround((p->y[i] - ry.low) / (ry.high - ry.low) * h);
+        draw_line(c, joined ? last_x : x, joined ? last_y : y, x, y);
+        last_x = x;
+        last_y = y;
+        joined = true;
+    }
+}
+
+/* The braille pattern of a character cell: U+2800 plus one bit a dot. */
+static void put_braille(struct buf *out, const struct canvas *c, int column, int row)
+{
+    static const unsigned char bits[4][2] = {
+        {0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
+    unsigned pattern = 0;
+    for (int y = 0; y < 4; y++) {
+        for (int x = 0; x < 2; x++) {
+            size_t at = (size_t)(row * 4 + y) * (size_t)(c->columns * 2) + (size_t)(column * 2 + x);
+            pattern |= c->dots[at] ? bits[y][x] : 0;
+        }
+    }
+    if (pattern) {
+        char text[4] = {(char)0xE2, (char)(0xA0 | pattern >> 6), (char)(0x80 | (pattern & 63)), 0};
+        buf_puts(out, text);
+    } else {
+        buf_putc(out, ' ');
+    }
+}
+
+static void put_row(struct buf *out, const struct canvas *c, int row, bool utf8)
+{
+    size_t start = out->len;
+    for (int column = 0; column < c->columns; column++) {
+        if (utf8) {
+            put_braille(out, c, column, row);
+        } else {
+            buf_putc(out, c->dots[row * c->columns + column] ? '*' : ' ');
+        }
+    }
+    while (out->len > start && out->data[out->len - 1] == ' ') {
+        out->data[--out->len] = 0;
+    }
+}
+
+static void put_y_label(struct buf *out, const struct plot *p, double value, bool shown)
+{
+    char text[32] = "";
+    if (shown) {
+        snprintf(text, sizeof text, "%.4g", value);
+    }
+    const char *axis = p->utf8 ? (shown ? "\xE2\x94\xA4" : "\xE2\x94\x82") : (shown ? "+" : "|");
+    buf_printf(out, "%*.*s %s", LABEL_WIDTH - 1, LABEL_WIDTH - 1, text, axis);
+}
+
+static void put_x_axis(struct buf *out, const struct plot *p, int columns, struct range rx)
+{
+    char low[32], high[32];
+    buf_printf(out, "%*s%s", LABEL_WIDTH, "", p->utf8 ? "\xE2\x94\x94" : "+");
+    for (int i = 0; i < columns; i++) {
+        buf_puts(out, p->utf8 ? "\xE2\x94\x80" : "-");
+    }
+    snprintf(low, sizeof low, "%.10g", rx.low);
+    snprintf(high, sizeof high, "%.10g", rx.high);
+    const char *name = p->x_label ? p->x_label : "";
+    int left = columns - (int)strlen(low) - (int)strlen(high) - (int)strlen(name);
+    int before = left > 2 ? left / 2 : 1;
+    buf_printf(out, "\n%*s %s%*s%s%*s%s\n", LABEL_WIDTH, "", low, before, "", name,
+               left - before > 1 ? left - before : 1, "", high);
+}
+
+static int clamp(int v, int low, int high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
+void plot_draw(struct buf *out, const struct plot *p)
+{
+    struct range rx, ry;
+    if (!find_range(p->x, p->n, &rx) || !find_range(p->y, p->n, &ry)) {
+        buf_printf(out, "%s: nothing to plot\n", p->title);
+        return;
+    }
+    struct canvas c = {.columns = clamp(p->width, WIDTH_MIN, WIDTH_MAX) - LABEL_WIDTH - 1,
+                       .rows = clamp(p->height, HEIGHT_MIN, HEIGHT_MAX) - 3,
+                       .across = p->utf8 ? 2 : 1,
+                       .down = p->utf8 ? 4 : 1};
+    c.dots = calloc((size_t)(c.columns * c.across), (size_t)(c.rows * c.down));
+    ASSERT(c.dots);
+    draw_curve(&c, p, rx, ry);
+    buf_printf(out, "%*s %s\n", LABEL_WIDTH, "", p->title);
+    int every = c.rows > 12 ? 4 : 3;
+    for (int row = 0; row < c.rows; row++) {
+        bool shown = row == 0 || row == c.rows - 1 || (row % every == 0 && row < c.rows - 2);
+        double share = (double)row / (c.rows - 1);
+        put_y_label(out, p, ry.high - share * (ry.high - ry.low), shown);
+        buf_puts(out, p->colour ? p->colour : "");
+        put_row(out, &c, row, p->utf8);
+        buf_puts(out, p->colour ? "\033[0m\n" : "\n");
+    }
+    put_x_axis(out, p, c.columns, rx);
+    free(c.dots);
+}

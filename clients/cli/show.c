@@ -1,0 +1,236 @@
+#include <math.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "clients/cli/args.h"
+#include "clients/cli/human.h"
+#include "clients/cli/job.h"
+#include "clients/cli/progress.h"
+#include "clients/cli/terminal.h"
+#include "clients/cli/verbs.h"
+
+enum { MAX_DEVICE_NAMES = 8 };
+
+static void label(const struct cli *cli, const char *name)
+{
+    printf("%s%-11s%s", cli->colour ? "\033[2m" : "", name, cli->colour ? "\033[0m" : "");
+}
+
+static bool filled(const char *text)
+{
+    return text && text[0];
+}
+
+static void print_head(const struct cli *cli, const Job *j)
+{
+    char h[HUMAN_MAX];
+    int64_t now = clock_wall_us(), since = j->created_us;
+    for (size_t i = 0; i < j->n_events; i++) {
+        since = j->events[i]->has_to ? j->events[i]->time_us : since;
+    }
+    printf("%s%s%s  job %lld\n", cli->colour ? "\033[1m" : "", j->name ? j->name : "",
+           cli->colour ? "\033[0m" : "", (long long)j->id);
+    label(cli, "state");
+    printf("%s%s%s for %s", cli->colour ? job_state_colour(j->state) : "", job_state_word(j->state),
+           cli->colour ? "\033[0m" : "", human_duration(h, (double)(now - since) / 1e6));
+    if (filled(j->cause)) {
+        printf(", %s", j->cause);
+    }
+    printf("\n");
+    if (filled(j->message)) {
+        label(cli, "why");
+        printf("%s\n", j->message);
+    }
+}
+
+static void print_progress(const struct cli *cli, const Job *j)
+{
+    char h[HUMAN_MAX];
+    double share = j->total_steps > 0 ? 100.0 * (double)j->step / (double)j->total_steps : 0;
+    label(cli, "progress");
+    printf("step %lld of %lld (%.0f%%)", (long long)j->step, (long long)j->total_steps, share);
+    if (j->has_eta_s && j->state == JOB_RUNNING) {
+        printf(", %s left", human_duration(h, j->eta_s));
+    }
+    printf("\n");
+    if (j->has_loss && j->step > 0) {
+        label(cli, "loss");
+        printf("%s\n", human_value(h, j->loss));
+    }
+    if (j->tokens_per_s > 0) {
+        label(cli, "speed");
+        printf("%s tokens/s", human_count(h, j->tokens_per_s));
+        if (j->mfu > 0) {
+            printf(", MFU %.1f%%", 100 * j->mfu);
+        }
+        printf("\n");
+    }
+}
+
+static void print_layout(const struct cli *cli, const Job *j)
+{
+    char layout[128];
+    const TrainingSpec *t = j->spec ? j->spec->training : NULL;
+    job_layout(j->spec, layout, sizeof layout);
+    label(cli, "layout");
+    printf("%s", layout);
+    if (t) {
+        printf("; %lld samples of %lld tokens a step, micro-batch %lld, %s",
+               (long long)t->global_batch_size, (long long)t->seq_len,
+               (long long)t->micro_batch_size, t->precision ? t->precision : "fp32");
+    }
+    printf("\n");
+    label(cli, "devices");
+    printf("%lld", (long long)j->devices);
+    for (size_t i = 0; i < j->n_device_names && i < MAX_DEVICE_NAMES; i++) {
+        printf("%s%s", i ? ", " : ": ", j->device_names[i]);
+    }
+    if (j->n_device_names > MAX_DEVICE_NAMES) {
+        printf(" and %zu more", j->n_device_names - MAX_DEVICE_NAMES);
+    }
+    printf("\n");
+    label(cli, "attempt");
+    printf("%d", j->attempt);
+    if (j->restarts > 0) {
+        printf(", %d restart%s", j->restarts, j->restarts == 1 ? "" : "s");
+    }
+    printf("\n");
+}
+
+static void print_times(const struct cli *cli, const Job *j)
+{
+    char h[HUMAN_MAX];
+    int64_t now = clock_wall_us();
+    label(cli, "times");
+    printf("submitted %s", human_time(h, j->created_us, now));
+    if (filled(j->user)) {
+        printf(" by %s", j->user);
+    }
+    if (j->started_us) {
+        printf(", started %s", human_time(h, j->started_us, now));
+    }
+    if (j->ended_us) {
+        printf(", ended %s", human_time(h, j->ended_us, now));
+        if (j->started_us) {
+            printf(" after %s", human_duration(h, (double)(j->ended_us - j->started_us) / 1e6));
+        }
+    }
+    printf("\n");
+}
+
+static void print_folders(const struct cli *cli, const Job *j)
+{
+    if (filled(j->job_dir)) {
+        label(cli, "folder");
+        printf("%s\n", j->job_dir);
+    }
+    if (filled(j->export_dir)) {
+        label(cli, "weights");
+        printf("%s\n", j->export_dir);
+    }
+    for (size_t i = 0; i < j->n_tags; i++) {
+        if (i == 0) {
+            label(cli, "tags");
+        }
+        printf("%s%s", j->tags[i], i + 1 < j->n_tags ? ", " : "\n");
+    }
+}
+
+static void print_event(const struct cli *cli, const Event *e)
+{
+    char h[HUMAN_MAX];
+    printf("  %s  ", human_time(h, e->time_us, clock_wall_us()));
+    if (e->has_to) {
+        printf("%s%-9s%s", cli->colour ? job_state_colour(e->to) : "", job_state_word(e->to),
+               cli->colour ? "\033[0m" : "");
+    } else {
+        printf("%-9s", e->kind ? e->kind : "");
+    }
+    if (e->has_step && !e->has_to) {
+        printf("  step %lld", (long long)e->step);
+    }
+    if (filled(e->cause)) {
+        printf("  %s", e->cause);
+    }
+    if (filled(e->message)) {
+        printf("%s%s", filled(e->cause) ? ": " : "  ", e->message);
+    }
+    if (filled(e->actor)) {
+        printf("%s  (%s)%s", cli->colour ? "\033[2m" : "", e->actor, cli->colour ? "\033[0m" : "");
+    }
+    printf("\n");
+}
+
+/* What it waits for, from the scheduler itself. */
+static void print_why(struct cli *cli, const Job *j)
+{
+    char id[32];
+    JobRef q = JOB_REF__INIT;
+    ProtobufCMessage *reply;
+    struct error err;
+    snprintf(id, sizeof id, "%lld", (long long)j->id);
+    q.job = id;
+    if (cli_call(cli, "Jobs/Why", &q.base, &why_reply__descriptor, &reply, &err)) {
+        return; /* the page stands without it */
+    }
+    const WhyReply *w = (const WhyReply *)reply;
+    for (size_t i = 0; i < w->n_reasons; i++) {
+        label(cli, i == 0 ? "waits" : "");
+        printf("%s\n", w->reasons[i]);
+    }
+    protobuf_c_message_free_unpacked(reply, NULL);
+}
+
+static void print_page(struct cli *cli, const Job *j)
+{
+    print_head(cli, j);
+    if (j->state == JOB_QUEUED || j->state == JOB_HELD) {
+        print_why(cli, j);
+    }
+    print_progress(cli, j);
+    print_layout(cli, j);
+    print_times(cli, j);
+    print_folders(cli, j);
+    if (j->n_events > 0) {
+        printf("\n%sevents%s\n", cli->colour ? "\033[2m" : "", cli->colour ? "\033[0m" : "");
+    }
+    for (size_t i = 0; i < j->n_events; i++) {
+        print_event(cli, j->events[i]);
+    }
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    const struct arg_flag flags[] = {{0}};
+    const char *ref;
+    int n = args_parse(flags, argc, argv, &ref, 1);
+    if (n < 0) {
+        return EXIT_USAGE;
+    }
+    if (n == 0) {
+        return cli_usage(argv[0], "which job? Give its number or its name");
+    }
+    Job *job;
+    struct error err;
+    if (job_get(cli, ref, &job, &err)) {
+        return cli_fail(&err);
+    }
+    if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
+        cli_print_message(cli, &job->base);
+    } else {
+        print_page(cli, job);
+    }
+    job__free_unpacked(job, NULL);
+    return EXIT_DONE;
+}
+
+const struct verb verb_show = {
+    .name = "show",
+    .args = "JOB",
+    .help = "show one job: state, progress, layout, folders, events",
+    .text = "With -o json or -o yaml: all of it, the stored spec with every default included.\n\n"
+            "  tandem show shakespeare\n"
+            "  tandem show 7 -o json | jq .state\n",
+    .run = run,
+};

@@ -1,0 +1,158 @@
+#include "clients/cli/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "clients/cli/human.h"
+
+struct cell {
+    char *human, *raw; /* owned; raw NULL = as human */
+    const char *colour;
+};
+
+struct table {
+    const char *const *names;
+    size_t num_columns;
+    struct cell *cells; /* owned */
+    size_t num_cells, cap_cells;
+};
+
+struct table *table_new(const char *const *names)
+{
+    struct table *t = calloc(1, sizeof *t);
+    ASSERT(t);
+    t->names = names;
+    while (names[t->num_columns]) {
+        t->num_columns++;
+    }
+    ASSERT(t->num_columns > 0 && t->num_columns <= TABLE_COLUMNS_MAX);
+    return t;
+}
+
+void table_free(struct table *t)
+{
+    if (!t) {
+        return;
+    }
+    for (size_t i = 0; i < t->num_cells; i++) {
+        free(t->cells[i].human);
+        free(t->cells[i].raw);
+    }
+    free(t->cells);
+    free(t);
+}
+
+void table_cell(struct table *t, const char *human, const char *raw, const char *colour)
+{
+    if (t->num_cells == t->cap_cells) {
+        t->cap_cells = t->cap_cells ? 2 * t->cap_cells : 64;
+        t->cells = realloc(t->cells, t->cap_cells * sizeof *t->cells);
+        ASSERT(t->cells);
+    }
+    t->cells[t->num_cells++] =
+        (struct cell){strdup(human ? human : ""), raw ? strdup(raw) : NULL, colour};
+}
+
+size_t table_rows(const struct table *t)
+{
+    return t->num_cells / t->num_columns;
+}
+
+void table_csv_cell(struct buf *out, const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        buf_puts(out, text);
+        return;
+    }
+    buf_putc(out, '"');
+    for (; *text; text++) {
+        if (*text == '"') {
+            buf_putc(out, '"');
+        }
+        buf_putc(out, *text);
+    }
+    buf_putc(out, '"');
+}
+
+static const char *plain_name(const struct table *t, size_t column)
+{
+    return t->names[column] + (t->names[column][0] == '>');
+}
+
+static void write_csv(const struct table *t, struct buf *out)
+{
+    for (size_t i = 0; i < t->num_columns; i++) {
+        buf_puts(out, i ? "," : "");
+        table_csv_cell(out, plain_name(t, i));
+    }
+    buf_putc(out, '\n');
+    for (size_t i = 0; i < t->num_cells; i++) {
+        const struct cell *c = &t->cells[i];
+        table_csv_cell(out, c->raw ? c->raw : c->human);
+        buf_putc(out, (i + 1) % t->num_columns ? ',' : '\n');
+    }
+}
+
+static void pad(struct buf *out, size_t n)
+{
+    while (n-- > 0) {
+        buf_putc(out, ' ');
+    }
+}
+
+static void write_aligned(const struct table *t, struct buf *out, size_t column, size_t width,
+                          const char *text, const char *colour)
+{
+    size_t blank = width - human_width(text);
+    bool right = t->names[column][0] == '>';
+    bool last = column + 1 == t->num_columns;
+    if (right) {
+        pad(out, blank);
+    }
+    if (colour) {
+        buf_printf(out, "%s%s\033[0m", colour, text);
+    } else {
+        buf_puts(out, text);
+    }
+    if (!right && !last) {
+        pad(out, blank);
+    }
+    buf_puts(out, last ? "\n" : "  ");
+}
+
+void table_write(const struct table *t, struct buf *out, bool csv, bool colour)
+{
+    size_t width[TABLE_COLUMNS_MAX];
+    if (csv) {
+        write_csv(t, out);
+        return;
+    }
+    for (size_t i = 0; i < t->num_columns; i++) {
+        width[i] = human_width(plain_name(t, i));
+    }
+    for (size_t i = 0; i < t->num_cells; i++) {
+        size_t w = human_width(t->cells[i].human), c = i % t->num_columns;
+        width[c] = w > width[c] ? w : width[c];
+    }
+    for (size_t i = 0; i < t->num_columns; i++) {
+        char name[64];
+        size_t n = 0;
+        for (const char *p = plain_name(t, i); *p && n + 1 < sizeof name; p++) {
+            name[n++] = *p >= 'a' && *p <= 'z' ? (char)(*p - 'a' + 'A') : *p;
+        }
+        name[n] = 0;
+        write_aligned(t, out, i, width[i], name, colour ? "\033[2m" : NULL);
+    }
+    for (size_t i = 0; i < t->num_cells; i++) {
+        size_t c = i % t->num_columns;
+        write_aligned(t, out, c, width[c], t->cells[i].human, colour ? t->cells[i].colour : NULL);
+    }
+}
+
+void table_print(const struct table *t, const struct cli *cli)
+{
+    struct buf b = {0};
+    table_write(t, &b, cli->format == FORMAT_CSV, cli->colour);
+    fputs(b.data, stdout);
+    buf_free(&b);
+}

@@ -1,0 +1,30 @@
+#include "clients/cli/args.h"
+#include "clients/cli/follow.h"
+#include "clients/cli/verbs.h"
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+    const struct arg_flag flags[] = {{0}};
+    const char *job;
+    int n = args_parse(flags, argc, argv, &job, 1);
+    if (n < 0) {
+        return EXIT_USAGE;
+    }
+    if (n == 0) {
+        return cli_usage(argv[0], "which job? Give its number or its name");
+    }
+    return follow_job(cli, job, false);
+}
+
+const struct verb verb_watch = {
+    .name = "watch",
+    .args = "JOB",
+    .help = "follow a job to its end",
+    .text =
+        "Shows progress, loss, gradient norm, speed and the time that is left, and each change of\n"
+        "state. It follows the job through restarts and waits while the server is away. Ctrl-C\n"
+        "detaches; it never stops the job.\n\n"
+        "Exit code: 0 the job succeeded, 3 it failed or was cancelled, 4 no server.\n\n"
+        "  tandem watch shakespeare\n",
+    .run = run,
+};
