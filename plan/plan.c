@@ -208,7 +208,8 @@ static void add_notes(Plan *plan)
                  (long long)t->global_batch_size);
     }
     if (plan->mesh->data > 1) {
-        add_note(plan, "gradients are summed over the ranks while the backward pass runs");
+        add_note(plan, "%zu gradient buckets, summed while the backward pass runs",
+                 plan->stages[0]->n_buckets);
     }
     if (plan->peak_flops <= 0) {
         add_note(plan, "the device's peak is not measured: no MFU");

@@ -1,4 +1,8 @@
-/* How an attempt gets onto hosts. Blocking; called on the launch thread from committed intents. */
+/* How an attempt gets onto hosts. Blocking; called on the launch thread from committed intents.
+ *
+ * A launch has two steps, so that no gang can run that the database doesn't know: start gives a
+ * process without its ticket; once its handle is committed, the ticket is written to ticket_fd. A
+ * tandem-node whose descriptor 3 ends without a whole ticket leaves at once. */
 #ifndef TANDEM_SERVER_LAUNCH_LAUNCHER_H
 #define TANDEM_SERVER_LAUNCH_LAUNCHER_H
 
@@ -16,13 +20,14 @@ struct launch_handle {
 
 struct launcher {
     const char *name;
-    /* Starts tandem-node with the ticket on descriptor 3. Its stdout and stderr go to log_path. */
-    int (*start)(struct launcher *l, const LaunchTicket *ticket, const char *log_path,
-                 struct launch_handle *out, struct error *err);
+    /* Starts tandem-node. Its stdout and stderr go to log_path (its folder exists). *ticket_fd: the
+     * writing end of its descriptor 3; the caller writes the packed LaunchTicket and closes it. */
+    int (*start)(struct launcher *l, int64_t job_id, int32_t attempt, const char *log_path,
+                 struct launch_handle *out, int *ticket_fd, struct error *err);
     /* Kills it and every descendant; returns when they are gone, or -1 after timeout_ms. */
     int (*kill)(struct launcher *l, const struct launch_handle *h, int64_t timeout_ms,
                 struct error *err);
-    /* 1 alive, 0 gone. */
+    /* 1: it or one of its descendants is alive; 0: all are gone. */
     int (*alive)(struct launcher *l, const struct launch_handle *h);
     void (*free)(struct launcher *l);
 };

@@ -1,0 +1,308 @@
+/* What happens to an attempt: launched, checked, lost, stopped. */
+#include "server/attempts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/attempts_private.h"
+#include "server/job.h"
+#include "server/msg.h"
+
+/* How often a process that isn't attached is looked for. */
+#define CHECK_FIRST_MS 4
+#define CHECK_MS 250
+/* How exact the supervisor's deadlines are. */
+#define TICK_MS 200
+
+bool attempts_has_process(const struct job *j)
+{
+    const struct attempt_row *a = &j->row.attempt;
+    return a->number && a->condition >= ATTEMPT_LAUNCHED && a->condition < ATTEMPT_GONE;
+}
+
+void attempts_check_soon(struct controller *c, struct job *j)
+{
+    j->check_due_ms = controller_now_ms(c);
+    j->check_wait_ms = CHECK_FIRST_MS;
+}
+
+void attempts_set_condition(struct controller *c, struct job *j, enum attempt_condition to)
+{
+    controller_touch(c, j);
+    j->row.attempt.condition = to;
+    j->since_ms = controller_now_ms(c);
+    if (to == ATTEMPT_GONE) {
+        j->row.attempt.ended_us =
+            j->row.attempt.ended_us ? j->row.attempt.ended_us : clock_wall_us();
+        controller_schedule(c); /* devices are free */
+    }
+}
+
+static struct supervisor_view view(const struct job *j)
+{
+    struct supervisor_view v = {.state = j->row.state,
+                                .target = j->row.target,
+                                .attempt = j->row.attempt.number,
+                                .condition = j->row.attempt.condition,
+                                .attached = j->worker != NULL,
+                                .since_ms = j->since_ms,
+                                .restarts = j->row.restarts,
+                                .mark_step = j->row.mark_step,
+                                .step = j->row.step};
+    const RetrySpec *r = j->spec ? j->spec->retry : NULL;
+    if (r) {
+        v.max_restarts = r->max_restarts;
+        v.reset_after_steps = r->reset_after_steps;
+        v.first_backoff_ms = (int64_t)(r->first_backoff_s * 1000);
+        v.max_backoff_ms = (int64_t)(r->max_backoff_s * 1000);
+    }
+    return v;
+}
+
+static void kill_attempt(struct controller *c, struct job *j);
+
+static int move_as_decided(struct controller *c, struct job *j, const struct supervisor_decision *d,
+                           const char *actor, struct error *err)
+{
+    if (controller_move(c, j, d->to, d->cause, d->message, actor, err) != 0) {
+        return -1;
+    }
+    j->row.target = d->target;
+    j->row.restarts = d->restarts;
+    j->row.mark_step = d->mark_step;
+    j->not_before_ms = d->backoff_ms ? controller_now_ms(c) + d->backoff_ms : 0;
+    j->row.not_before_us = d->backoff_ms ? clock_wall_us() + 1000 * d->backoff_ms : 0;
+    return 0;
+}
+
+int attempts_apply(struct controller *c, struct job *j, const struct supervisor_event *e,
+                   const char *actor, struct error *err)
+{
+    struct supervisor_view v = view(j);
+    struct supervisor_decision d;
+    supervisor_decide(&v, e, controller_now_ms(c), &d);
+    if (d.refusal) {
+        return error_set(err, ERR_FAILED_PRECONDITION, "job %lld is %s: %s", (long long)j->row.id,
+                         job_state_name(j->row.state), d.refusal);
+    }
+    if (d.moves && move_as_decided(c, j, &d, actor, err) != 0) {
+        return -1;
+    }
+    attempts_send(c, j, d.send);
+    if (d.kill && !j->kill_pending) {
+        kill_attempt(c, j);
+    }
+    return 0;
+}
+
+int attempts_request(struct controller *c, struct job *j, enum supervisor_kind kind,
+                     const char *user, struct error *err)
+{
+    if (!j->spec && kind == SUPERVISE_RESUME) {
+        return error_set(err, ERR_DATA_LOSS, "job %lld can't run again: its stored spec is damaged",
+                         (long long)j->row.id);
+    }
+    struct supervisor_event e = {.kind = kind, .user = user};
+    return attempts_apply(c, j, &e, user, err);
+}
+
+/* ---- the launch thread's answers ---- */
+
+/* The job of a mail, if the mail is about its present attempt. */
+static struct job *job_of(struct controller *c, const struct launch_mail *m)
+{
+    struct job *j = controller_job(c, m->job_id);
+    return j && j->row.attempt.number == m->attempt ? j : NULL;
+}
+
+static void set_handle(struct launch_handle *h, const struct attempt_row *a)
+{
+    h->pid = a->pid;
+    h->start_time = a->start_time;
+    memcpy(h->boot_id, a->boot_id, sizeof h->boot_id);
+}
+
+/* The process is gone, and everything below it. */
+static int on_gone(struct controller *c, struct job *j, const char *message, bool counted,
+                   struct error *err)
+{
+    bool said_so = j->row.attempt.condition == ATTEMPT_ENDED;
+    attempts_set_condition(c, j, ATTEMPT_GONE);
+    if (said_so) {
+        return 0;
+    }
+    struct supervisor_event e = {
+        .kind = SUPERVISE_LOST, .retryable = true, .counted = counted, .message = message};
+    return attempts_apply(c, j, &e, "supervisor", err);
+}
+
+static int on_checked(void *controller, struct mail *base, struct error *err)
+{
+    struct controller *c = controller;
+    const struct launch_mail *m = (const struct launch_mail *)base;
+    struct job *j = job_of(c, m);
+    if (!j || !attempts_has_process(j)) {
+        return 0;
+    }
+    j->check_pending = false;
+    j->check_due_ms = controller_now_ms(c) + j->check_wait_ms;
+    j->check_wait_ms = 2 * j->check_wait_ms < CHECK_MS ? 2 * j->check_wait_ms : CHECK_MS;
+    if (m->ok || j->worker) {
+        return 0; /* alive; or its stream has not ended yet, and may hold its last words */
+    }
+    return on_gone(c, j, "tandem-node is gone and took the gang with it", true, err);
+}
+
+static int on_killed(void *controller, struct mail *base, struct error *err)
+{
+    struct controller *c = controller;
+    const struct launch_mail *m = (const struct launch_mail *)base;
+    struct job *j = job_of(c, m);
+    if (!j) {
+        return 0;
+    }
+    j->kill_pending = false;
+    attempts_check_soon(c, j);
+    if (!m->ok) {
+        log_error("job %lld, attempt %d: %s", (long long)m->job_id, m->attempt, m->error.text);
+        return controller_event(c, j, "note", "supervisor", 0, err, "%s", m->error.text);
+    }
+    return 0;
+}
+
+int attempts_on_launched(void *controller, struct mail *base, struct error *err)
+{
+    struct controller *c = controller;
+    struct launch_mail *m = (struct launch_mail *)base;
+    struct job *j = job_of(c, m);
+    if (!j || j->row.attempt.condition != ATTEMPT_PLANNED) {
+        return 0; /* without its ticket it leaves by itself */
+    }
+    if (!m->ok) {
+        attempts_set_condition(c, j, ATTEMPT_GONE);
+        struct supervisor_event e = {
+            .kind = SUPERVISE_LOST, .retryable = true, .counted = true, .message = m->error.text};
+        return attempts_apply(c, j, &e, "launcher", err);
+    }
+    attempts_set_condition(c, j, ATTEMPT_LAUNCHED);
+    struct attempt_row *a = &j->row.attempt;
+    a->pid = m->handle.pid;
+    a->start_time = m->handle.start_time;
+    memcpy(a->boot_id, m->handle.boot_id, sizeof a->boot_id);
+    attempts_check_soon(c, j);
+    if (j->row.state == JOB_STARTING) {
+        j->check_wait_ms = CHECK_MS;
+        j->check_due_ms += CHECK_MS;
+        controller_ticket(c, m);
+    }
+    return 0;
+}
+
+static void check_attempt(struct controller *c, struct job *j)
+{
+    struct launch_mail *m =
+        launch_mail_new(LAUNCH_CHECK, j->row.id, j->row.attempt.number, on_checked);
+    set_handle(&m->handle, &j->row.attempt);
+    j->check_pending = true;
+    controller_launch(c, m);
+}
+
+static void kill_attempt(struct controller *c, struct job *j)
+{
+    struct launch_mail *m =
+        launch_mail_new(LAUNCH_KILL, j->row.id, j->row.attempt.number, on_killed);
+    set_handle(&m->handle, &j->row.attempt);
+    j->kill_pending = true;
+    controller_launch(c, m);
+}
+
+void attempts_forget_pending(struct controller *c)
+{
+    for (size_t i = 0; i < controller_num_jobs(c); i++) {
+        struct job *j = controller_job_at(c, i);
+        j->check_pending = j->kill_pending = false;
+    }
+}
+
+/* ---- time ---- */
+
+int attempts_tick(struct controller *c, struct error *err)
+{
+    int64_t now_ms = controller_now_ms(c);
+    for (size_t i = 0; i < controller_num_jobs(c); i++) {
+        struct job *j = controller_job_at(c, i);
+        if (j->not_before_ms && now_ms >= j->not_before_ms) {
+            j->not_before_ms = 0;
+            controller_schedule(c);
+        }
+        if (!attempts_has_process(j)) {
+            continue;
+        }
+        struct supervisor_event tick = {.kind = SUPERVISE_TICK};
+        if (attempts_apply(c, j, &tick, "supervisor", err) != 0) {
+            return -1;
+        }
+        if (!j->worker && !j->check_pending && now_ms >= j->check_due_ms) {
+            check_attempt(c, j);
+        }
+    }
+    return 0;
+}
+
+int64_t attempts_wait_ms(struct controller *c)
+{
+    int64_t now_ms = clock_mono_ms(), first_ms = INT64_MAX;
+    for (size_t i = 0; i < controller_num_jobs(c); i++) {
+        const struct job *j = controller_job_at(c, i);
+        int64_t due_ms = j->not_before_ms ? j->not_before_ms : INT64_MAX;
+        if (attempts_has_process(j)) {
+            if (!j->worker && !j->check_pending && j->check_due_ms < due_ms) {
+                due_ms = j->check_due_ms;
+            }
+            if (j->row.state != JOB_RUNNING && now_ms + TICK_MS < due_ms) {
+                due_ms = now_ms + TICK_MS;
+            }
+        }
+        first_ms = due_ms < first_ms ? due_ms : first_ms;
+    }
+    return first_ms == INT64_MAX ? -1 : first_ms > now_ms ? first_ms - now_ms : 0;
+}
+
+/* ---- a start of the controller ---- */
+
+static int on_boot(void *controller, struct mail *m, struct error *err)
+{
+    (void)m;
+    struct controller *c = controller;
+    for (size_t i = 0; i < controller_num_jobs(c); i++) {
+        struct job *j = controller_job_at(c, i);
+        if (j->row.attempt.number && j->row.attempt.condition == ATTEMPT_PLANNED &&
+            on_gone(c, j, "the controller was restarted before it was launched", false, err) != 0) {
+            return -1;
+        }
+        if (!j->spec && !job_state_is_end(j->row.state) &&
+            controller_move(c, j, JOB_FAILED, "damaged", "its stored spec is damaged", "tandemd",
+                            err) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int attempts_adopt(struct controller *c, struct error *err)
+{
+    (void)err;
+    for (size_t i = 0; i < controller_num_jobs(c); i++) {
+        struct job *j = controller_job_at(c, i);
+        if (attempts_has_process(j)) {
+            attempts_check_soon(c, j);
+            log_info("job %lld, attempt %d: waiting for its tandem-node (pid %lld)",
+                     (long long)j->row.id, j->row.attempt.number, (long long)j->row.attempt.pid);
+        }
+    }
+    struct mail *first = mail_new(sizeof *first, on_boot, NULL, NULL);
+    mailbox_post(controller_mailbox(c), &first->node);
+    return 0;
+}

@@ -1,0 +1,33 @@
+/* Attempts: a job's gang from the choice of its devices to the moment they are free again. Carries
+ * out what scheduler and supervisor decide. Owner thread. */
+#ifndef TANDEM_SERVER_ATTEMPTS_H
+#define TANDEM_SERVER_ATTEMPTS_H
+
+#include "server/controller.h"
+
+/* After a start of the controller: attempts that may still run are looked for; those that can't
+ * run are lost. */
+int attempts_adopt(struct controller *c, struct error *err);
+/* What is due: checks, deadlines, ends of backoffs. */
+int attempts_tick(struct controller *c, struct error *err);
+/* Milliseconds until attempts_tick has something to do; -1 = nothing. */
+int64_t attempts_wait_ms(struct controller *c);
+/* Starts what the scheduler says. */
+int attempts_schedule(struct controller *c, struct error *err);
+/* Why a queued job waits. */
+void attempts_why(struct controller *c, const struct job *j, char *out, size_t size);
+/* A user's wish: SUPERVISE_CANCEL ... SUPERVISE_RELEASE. */
+int attempts_request(struct controller *c, struct job *j, enum supervisor_kind kind,
+                     const char *user, struct error *err);
+/* What was asked of the launch thread was dropped with its batch. */
+void attempts_forget_pending(struct controller *c);
+
+/* Mail from the Attach stream: message is a WorkerUp; and its end. */
+int attempts_on_up(void *controller, struct mail *m, struct error *err);
+int attempts_on_closed(void *controller, struct mail *m, struct error *err);
+
+/* Plans spec on an empty cluster, or on the devices given (NULL = the first). */
+int attempts_plan(struct controller *c, const JobSpec *spec, const ProbeReply *facts,
+                  const struct device_set *devices, Plan **out, struct error *err);
+
+#endif

@@ -1,0 +1,268 @@
+/* Choosing devices, the plan and the checkpoint of the next attempt, and launching it. */
+#include "server/attempts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "plan/plan.h"
+#include "server/attempts_private.h"
+#include "server/job.h"
+#include "server/msg.h"
+
+static struct sched_job as_sched_job(const struct controller *c, const struct job *j)
+{
+    struct sched_job s = {
+        .id = j->row.id, .priority = j->row.priority, .devices = j->row.devices, .type = "any"};
+    const ResourcesSpec *r = j->spec ? j->spec->resources : NULL;
+    if (r) {
+        s.type = r->type ? r->type : "any";
+        s.nodes = (const char *const *)r->nodes;
+        s.num_nodes = r->n_nodes;
+    }
+    const struct attempt_row *a = &j->row.attempt;
+    s.ready = j->spec && controller_now_ms(c) >= j->not_before_ms &&
+              (a->number == 0 || a->condition == ATTEMPT_GONE);
+    return s;
+}
+
+/* The queue and the devices as the scheduler sees them. *jobs and *who are freed by the caller. */
+static size_t read_queue(struct controller *c, struct sched_job **jobs, struct job ***who)
+{
+    size_t num = 0, all = controller_num_jobs(c);
+    *jobs = malloc((all + 1) * sizeof **jobs);
+    *who = malloc((all + 1) * sizeof **who);
+    ASSERT(*jobs && *who);
+    for (size_t i = 0; i < all; i++) {
+        struct job *j = controller_job_at(c, i);
+        if (j->row.state == JOB_QUEUED) {
+            (*who)[num] = j;
+            (*jobs)[num++] = as_sched_job(c, j);
+        }
+    }
+    return num;
+}
+
+static int32_t read_devices(struct controller *c, struct sched_device devices[DEVICES_MAX])
+{
+    const struct topology *t = controller_topology(c);
+    int64_t holders[DEVICES_MAX];
+    topology_devices(t, devices);
+    controller_holders(c, holders);
+    int32_t num_free = 0;
+    for (int32_t i = 0; i < t->num_devices; i++) {
+        devices[i].job_id = holders[i];
+        num_free += holders[i] == 0;
+    }
+    return num_free;
+}
+
+void attempts_why(struct controller *c, const struct job *j, char *out, size_t size)
+{
+    const struct attempt_row *a = &j->row.attempt;
+    int64_t wait_ms = j->not_before_ms - controller_now_ms(c);
+    if (wait_ms > 0) {
+        snprintf(out, size, "waits %.1f s before restart %d", (double)wait_ms / 1000,
+                 j->row.restarts);
+        return;
+    }
+    if (a->number && a->condition != ATTEMPT_GONE) {
+        snprintf(out, size, "waits until the processes of attempt %d are gone", a->number);
+        return;
+    }
+    struct sched_job *jobs;
+    struct job **who;
+    struct sched_device devices[DEVICES_MAX];
+    size_t num = read_queue(c, &jobs, &who);
+    read_devices(c, devices);
+    snprintf(out, size, "is not in the queue");
+    for (size_t i = 0; i < num; i++) {
+        if (who[i] == j) {
+            scheduler_why(jobs, num, devices, controller_topology(c)->num_devices, i, out, size);
+        }
+    }
+    free(jobs);
+    free(who);
+}
+
+static void free_placement(RankPlacement **placement, size_t num)
+{
+    for (size_t i = 0; placement && i < num; i++) {
+        msg_free(placement[i]);
+    }
+    free(placement);
+}
+
+int attempts_plan(struct controller *c, const JobSpec *spec, const ProbeReply *facts,
+                  const struct device_set *devices, Plan **out, struct error *err)
+{
+    const struct topology *t = controller_topology(c);
+    RankPlacement **placement = NULL;
+    size_t num = 0;
+    for (int32_t i = 0; devices && i < t->num_devices; i++) {
+        if (device_set_has(devices, i)) {
+            RankPlacement *p = msg_new(&rank_placement__descriptor);
+            msg_text(&p->node, t->node);
+            MSG_SET(p, device, i);
+            MSG_SET(p, local_rank, (int32_t)num);
+            msg_push(&placement, &num, p);
+        }
+    }
+    for (size_t i = 0; i < num; i++) {
+        MSG_SET(placement[i], local_ranks, (int32_t)num);
+    }
+    ClusterSpec *cluster = topology_cluster(t, NULL);
+    struct plan_input in = {.spec = spec,
+                            .model = facts->model,
+                            .train = (const DataFacts *const *)facts->sources,
+                            .num_train = facts->n_sources,
+                            .cluster = cluster,
+                            .placement = (const RankPlacement *const *)placement};
+    int rc = plan_build(&in, out, err);
+    msg_free(cluster);
+    free_placement(placement, num);
+    return rc;
+}
+
+struct newest {
+    Checkpoint c;
+    char dir[96];
+    bool found;
+};
+
+static bool take_complete(void *arg, const Checkpoint *c)
+{
+    struct newest *n = arg;
+    if (c->state != CHECKPOINT_COMPLETE) {
+        return true;
+    }
+    n->c = *c;
+    snprintf(n->dir, sizeof n->dir, "%s", c->path);
+    n->found = true;
+    return false;
+}
+
+/* The newest checkpoint that is still there as a whole; one that isn't is marked damaged. dir: ""
+ * = none. */
+static int find_checkpoint(struct controller *c, struct job *j, char *dir, size_t size,
+                           int64_t *step, struct error *err)
+{
+    *dir = 0;
+    *step = 0;
+    for (;;) {
+        struct newest n = {0};
+        if (store_checkpoint_list(controller_store(c), j->row.id, -1, 0, INT32_MAX, take_complete,
+                                  &n, err) != 0) {
+            return -1;
+        }
+        if (!n.found) {
+            return 0;
+        }
+        char folder[4096], path[4400];
+        if (job_dir(folder, sizeof folder, controller_about(c)->data_dir, j->row.id)) {
+            snprintf(path, sizeof path, "%s/%s/COMPLETE", folder, n.dir);
+            if (fs_exists(path)) {
+                snprintf(dir, size, "%s", n.dir);
+                *step = n.c.step;
+                return 0;
+            }
+        }
+        if (store_checkpoint_set_state(controller_store(c), n.c.id, CHECKPOINT_DAMAGED, err) != 0 ||
+            controller_event(c, j, "checkpoint", "tandemd", n.c.step, err,
+                             "the checkpoint of step %lld is not there any more (%s)",
+                             (long long)n.c.step, n.dir) != 0) {
+            return -1;
+        }
+    }
+}
+
+static LaunchTicket *make_ticket(struct controller *c, const struct job *j, const char *token)
+{
+    char dir[4096];
+    LaunchTicket *t = msg_new(&launch_ticket__descriptor);
+    msg_text(&t->server, controller_about(c)->worker_addr);
+    MSG_SET(t, job_id, j->row.id);
+    MSG_SET(t, attempt, j->row.attempt.number);
+    msg_text(&t->token, token);
+    if (job_dir(dir, sizeof dir, controller_about(c)->data_dir, j->row.id)) {
+        msg_text(&t->job_dir, dir);
+    }
+    msg_text(&t->node, j->row.attempt.node);
+    msg_text(&t->bin_dir, controller_about(c)->bin_dir);
+    msg_text(&t->job_name, j->row.name);
+    return t;
+}
+
+/* Commits the intent to run j on devices; the launch goes out behind the commit. */
+static int start_attempt(struct controller *c, struct job *j, const struct device_set *devices,
+                         struct error *err)
+{
+    Plan *plan;
+    struct error why = {0};
+    if (attempts_plan(c, j->spec, j->facts, devices, &plan, &why) != 0) {
+        return controller_move(c, j, JOB_FAILED, "no-plan", why.text, "scheduler", err);
+    }
+    controller_touch(c, j);
+    struct attempt_row a = {.number = j->row.attempt.number + 1,
+                            .condition = ATTEMPT_PLANNED,
+                            .devices = *devices,
+                            .created_us = clock_wall_us()};
+    snprintf(a.node, sizeof a.node, "%s", controller_topology(c)->node);
+    char token[AUTH_TOKEN_SIZE];
+    size_t len = plan__get_packed_size(plan);
+    uint8_t *packed = malloc(len);
+    ASSERT(packed);
+    plan__pack(plan, packed);
+    int64_t total_steps = plan->total_steps;
+    msg_free(plan);
+    int rc = -1;
+    if (find_checkpoint(c, j, a.resume_dir, sizeof a.resume_dir, &a.start_step, err) == 0 &&
+        auth_make_token(token, a.token_sha256, err) == 0) {
+        rc = store_attempt_insert(controller_store(c), j->row.id, &a, packed, len, err);
+    }
+    free(packed);
+    if (rc != 0) {
+        return -1;
+    }
+    j->row.attempt = a;
+    j->row.total_steps = total_steps;
+    j->row.step = a.start_step;
+    j->row.started_us = j->row.started_us ? j->row.started_us : clock_wall_us();
+    j->check_pending = j->kill_pending = false;
+    /* Before the commit: harmless, for nobody has the token yet. */
+    auth_add_attempt(controller_about(c)->auth, j->row.id, a.number, a.token_sha256);
+    struct launch_mail *m =
+        launch_mail_new(LAUNCH_START, j->row.id, a.number, attempts_on_launched);
+    m->ticket = make_ticket(c, j, token);
+    controller_launch(c, m);
+    char text[128] = "";
+    if (a.start_step) {
+        snprintf(text, sizeof text, "from the checkpoint of step %lld", (long long)a.start_step);
+    }
+    return controller_move(c, j, JOB_STARTING, "scheduled", text, "scheduler", err);
+}
+
+int attempts_schedule(struct controller *c, struct error *err)
+{
+    struct sched_device devices[DEVICES_MAX];
+    if (read_devices(c, devices) == 0) {
+        return 0;
+    }
+    struct sched_job *jobs;
+    struct job **who;
+    size_t num = read_queue(c, &jobs, &who);
+    struct sched_start *starts = malloc((num + 1) * sizeof *starts);
+    ASSERT(starts);
+    size_t num_starts =
+        scheduler_run(jobs, num, devices, controller_topology(c)->num_devices, starts);
+    int rc = 0;
+    for (size_t i = 0; i < num_starts && rc == 0; i++) {
+        rc = start_attempt(c, who[starts[i].job_idx], &starts[i].devices, err);
+    }
+    free(starts);
+    free(jobs);
+    free(who);
+    return rc;
+}

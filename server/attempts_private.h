@@ -1,0 +1,21 @@
+/* What the files attempts*.c share. */
+#ifndef TANDEM_SERVER_ATTEMPTS_PRIVATE_H
+#define TANDEM_SERVER_ATTEMPTS_PRIVATE_H
+
+#include "server/attempts.h"
+
+/* Asks the supervisor and carries out what it says. */
+int attempts_apply(struct controller *c, struct job *j, const struct supervisor_event *e,
+                   const char *actor, struct error *err);
+/* A change of the attempt's condition. */
+void attempts_set_condition(struct controller *c, struct job *j, enum attempt_condition to);
+/* Is a tandem-node running, or may be? */
+bool attempts_has_process(const struct job *j);
+/* The launch thread's answers. */
+int attempts_on_launched(void *controller, struct mail *m, struct error *err);
+/* The next check is due now, and often at first. */
+void attempts_check_soon(struct controller *c, struct job *j);
+/* Down the stream. */
+void attempts_send(struct controller *c, struct job *j, enum supervisor_send what);
+
+#endif

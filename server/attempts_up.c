@@ -1,0 +1,278 @@
+/* What tandem-node says on its Attach stream, and what it is told. */
+#include "server/attempts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/attempts_private.h"
+#include "server/job.h"
+#include "server/msg.h"
+
+/* ---- down ---- */
+
+static WorkerDown *new_down(const struct job *j, Tandem__V1__WorkerDown__BodyCase what)
+{
+    WorkerDown *down = msg_new(&worker_down__descriptor);
+    MSG_SET(down, attempt, j->row.attempt.number);
+    down->body_case = what;
+    return down;
+}
+
+static void send_start(struct controller *c, struct job *j)
+{
+    Plan *plan;
+    struct error err = {0};
+    const struct attempt_row *a = &j->row.attempt;
+    if (store_attempt_plan(controller_store(c), j->row.id, a->number, &plan, &err) != 0) {
+        log_error("job %lld: %s", (long long)j->row.id, err.text);
+        controller_end_stream(c, j->worker, err.code, "%s", err.text);
+        return;
+    }
+    WorkerDown *down = new_down(j, WORKER_DOWN__BODY_START);
+    down->start = msg_new(&start__descriptor);
+    down->start->plan = plan;
+    char dir[4096];
+    if (*a->resume_dir && job_dir(dir, sizeof dir, controller_about(c)->data_dir, j->row.id)) {
+        msg_printf(&down->start->resume_dir, "%s/%s", dir, a->resume_dir);
+        MSG_SET(down->start, resume_step, a->start_step);
+    }
+    controller_send(c, j->worker, down);
+}
+
+void attempts_send(struct controller *c, struct job *j, enum supervisor_send what)
+{
+    if (!j->worker) {
+        return;
+    }
+    WorkerDown *down;
+    switch (what) {
+    case SEND_NOTHING:
+        break;
+    case SEND_START:
+        send_start(c, j);
+        break;
+    case SEND_STOP:
+        down = new_down(j, WORKER_DOWN__BODY_STOP_AT_STEP);
+        down->stop_at_step = msg_new(&stop_at_step__descriptor);
+        controller_send(c, j->worker, down);
+        break;
+    case SEND_CANCEL:
+        down = new_down(j, WORKER_DOWN__BODY_CANCEL);
+        down->cancel = msg_new(&cancel_attempt__descriptor);
+        MSG_SET(down->cancel, grace_ms, SUPERVISOR_GRACE_MS);
+        msg_text(&down->cancel->reason, j->row.message);
+        controller_send(c, j->worker, down);
+        break;
+    case SEND_REFUSAL:
+        controller_end_stream(c, j->worker, ERR_FAILED_PRECONDITION,
+                              "job %lld is %s: attempt %d is not wanted any more",
+                              (long long)j->row.id, job_state_name(j->row.state),
+                              j->row.attempt.number);
+        break;
+    }
+}
+
+/* ---- up ---- */
+
+static int on_hello(struct controller *c, struct job *j, struct call *call, const Hello *h,
+                    struct error *err)
+{
+    if (j->worker && j->worker != call) {
+        /* The old connection may not have noticed yet that it is dead. */
+        controller_end_stream(c, j->worker, ERR_ABORTED, "replaced by a newer connection");
+        lease_remove(controller_about(c)->lease, j->worker);
+        call_unref(j->worker);
+        j->worker = NULL;
+    }
+    controller_touch(c, j);
+    if (!j->worker) {
+        j->worker = call_ref(call);
+    }
+    j->ack_due = j->row.attempt.acked_seq > 0;
+    controller_lease(c, call);
+    struct supervisor_event e = {.kind = SUPERVISE_ATTACHED, .fresh = h->fresh};
+    if (attempts_apply(c, j, &e, "worker", err) != 0) {
+        return -1;
+    }
+    if (j->row.attempt.condition == ATTEMPT_LAUNCHED) {
+        attempts_set_condition(c, j, ATTEMPT_STARTED);
+    } else if (!h->fresh) {
+        return controller_event(c, j, "note", "worker", 0, err, "tandem-node is attached again");
+    }
+    return 0;
+}
+
+static double or_nan(protobuf_c_boolean has, double value)
+{
+    return has ? value : (double)NAN;
+}
+
+static int on_metrics(struct controller *c, struct job *j, const StepMetrics *up, struct error *err)
+{
+    StepMetrics m = *up;
+    MSG_SET(&m, job_id, j->row.id);
+    MSG_SET(&m, attempt, j->row.attempt.number);
+    if (m.step < 1 || m.step > j->row.total_steps) {
+        log_warn("job %lld: metrics of step %lld, which it doesn't have", (long long)j->row.id,
+                 (long long)m.step);
+        return 0;
+    }
+    if (store_metric_insert(controller_store(c), &m, err) != 0) {
+        return -1;
+    }
+    if (m.step > j->row.step) {
+        j->row.step = m.step;
+        j->row.loss = or_nan(m.has_loss, m.loss);
+        j->row.step_ms = or_nan(m.has_step_ms, m.step_ms);
+        j->row.tokens_per_s = or_nan(m.has_tokens_per_s, m.tokens_per_s);
+        j->row.mfu = or_nan(m.has_mfu, m.mfu);
+    }
+    struct feed_mail *f = feed_mail_new(j->row.id);
+    f->metrics = msg_new(&step_metrics__descriptor);
+    *f->metrics = m;
+    controller_feed(c, f);
+    return 0;
+}
+
+/* A folder below the job's: what a worker names can't lead out of it. */
+static bool is_below(const char *dir)
+{
+    return dir && *dir && dir[0] != '/' && !strstr(dir, "..") && strlen(dir) < 96;
+}
+
+static int on_checkpoint(struct controller *c, struct job *j, const CheckpointDone *done,
+                         struct error *err)
+{
+    if (!is_below(done->dir) || done->step < 0) {
+        log_warn("job %lld: a checkpoint without a usable folder", (long long)j->row.id);
+        return 0;
+    }
+    Checkpoint k = CHECKPOINT__INIT;
+    k.job_id = j->row.id;
+    k.attempt = j->row.attempt.number;
+    k.step = done->step;
+    k.path = done->dir;
+    k.size_bytes = done->size_bytes;
+    k.has_loss = done->has_loss;
+    k.loss = done->loss;
+    k.created_us = clock_wall_us();
+    if (store_checkpoint_insert(controller_store(c), &k, err) != 0) {
+        return -1;
+    }
+    return controller_event(c, j, "checkpoint", "worker", done->step, err, "%s", done->dir);
+}
+
+static int on_rank_exit(struct controller *c, struct job *j, const RankExit *x, struct error *err)
+{
+    if (x->kind == EXIT_OK) {
+        return 0;
+    }
+    if (x->message && *x->message) {
+        return controller_event(c, j, "rank-exit", "worker", x->step, err, "%s", x->message);
+    }
+    return controller_event(c, j, "rank-exit", "worker", x->step, err, "rank %d %s %d", x->rank,
+                            x->kind == EXIT_SIGNAL ? "was killed by signal" : "left with code",
+                            x->code);
+}
+
+static int on_end(struct controller *c, struct job *j, const AttemptEnd *end, struct error *err)
+{
+    if (j->row.attempt.condition >= ATTEMPT_ENDED) {
+        return 0;
+    }
+    attempts_set_condition(c, j, ATTEMPT_ENDED);
+    j->row.attempt.ended_us = clock_wall_us();
+    struct supervisor_event e = {.kind = SUPERVISE_ENDED,
+                                 .finished = end->finished,
+                                 .paused = end->paused,
+                                 .cancelled = end->cancelled,
+                                 .retryable = end->retryable,
+                                 .counted = true,
+                                 .message = end->message};
+    return attempts_apply(c, j, &e, "worker", err);
+}
+
+static int on_body(struct controller *c, struct job *j, const WorkerUp *up, struct error *err)
+{
+    switch (up->body_case) {
+    case WORKER_UP__BODY_METRICS:
+        return on_metrics(c, j, up->metrics, err);
+    case WORKER_UP__BODY_RANK_EXIT:
+        return on_rank_exit(c, j, up->rank_exit, err);
+    case WORKER_UP__BODY_CHECKPOINT_DONE:
+        return on_checkpoint(c, j, up->checkpoint_done, err);
+    case WORKER_UP__BODY_EXPORT_DONE:
+        if (is_below(up->export_done->dir)) {
+            snprintf(j->row.export_dir, sizeof j->row.export_dir, "%s", up->export_done->dir);
+        }
+        return 0;
+    case WORKER_UP__BODY_ATTEMPT_END:
+        return on_end(c, j, up->attempt_end, err);
+    case WORKER_UP__BODY_NOTE:
+        return controller_event(c, j, "note", "worker", 0, err, "%s",
+                                up->note->message ? up->note->message : "");
+    default:
+        return 0; /* progress; or of a newer worker */
+    }
+}
+
+int attempts_on_up(void *controller, struct mail *m, struct error *err)
+{
+    struct controller *c = controller;
+    const WorkerUp *up = (const WorkerUp *)m->message;
+    const struct caller *who = call_caller(m->call);
+    struct job *j = controller_job(c, who->job_id);
+    if (!j) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "job %lld has ended; attempt %d is not wanted any more",
+                         (long long)who->job_id, who->attempt);
+    }
+    if (who->attempt != j->row.attempt.number || (up->has_attempt && up->attempt != who->attempt)) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "attempt %d of job %lld is stale: the job is at attempt %d", who->attempt,
+                         (long long)who->job_id, j->row.attempt.number);
+    }
+    if (up->body_case == WORKER_UP__BODY_HELLO) {
+        return on_hello(c, j, m->call, up->hello, err);
+    }
+    if (j->worker != m->call) {
+        return error_set(err, ERR_ABORTED, "say hello first");
+    }
+    if (up->seq <= 0) {
+        return 0; /* what may be lost tells us nothing that we keep */
+    }
+    if (up->seq > j->row.attempt.acked_seq + 1) {
+        return error_set(err, ERR_ABORTED, "seq %lld came, %lld was expected: attach again",
+                         (long long)up->seq, (long long)j->row.attempt.acked_seq + 1);
+    }
+    controller_touch(c, j);
+    j->ack_due = true;
+    if (up->seq <= j->row.attempt.acked_seq) {
+        return 0; /* it didn't hear that we have it */
+    }
+    j->row.attempt.acked_seq = up->seq;
+    return on_body(c, j, up, err);
+}
+
+int attempts_on_closed(void *controller, struct mail *m, struct error *err)
+{
+    struct controller *c = controller;
+    lease_remove(controller_about(c)->lease, m->call);
+    struct job *j = controller_job(c, call_caller(m->call)->job_id);
+    if (!j || j->worker != m->call) {
+        return 0;
+    }
+    call_unref(j->worker);
+    j->worker = NULL;
+    attempts_check_soon(c, j);
+    if (j->row.attempt.condition != ATTEMPT_STARTED) {
+        return 0;
+    }
+    controller_touch(c, j);
+    j->since_ms = controller_now_ms(c);
+    return controller_event(c, j, "note", "supervisor", 0, err,
+                            "tandem-node is not attached; its gang trains on if it lives");
+}

@@ -1,0 +1,110 @@
+/* The owner of all state: one thread that takes mail in batches. A batch is one transaction with a
+ * save point for each mail. What a mail changes in memory is put back if its save point or the
+ * commit fails; what it says to others (replies, acknowledgements, launches) goes out after the
+ * commit. So nobody hears of what isn't on disk.
+ *
+ * Functions below that take a struct controller run on the owner thread, but for new, start, stop,
+ * free and mailbox. */
+#ifndef TANDEM_SERVER_CONTROLLER_H
+#define TANDEM_SERVER_CONTROLLER_H
+
+#include "server/auth.h"
+#include "server/feed.h"
+#include "server/launching.h"
+#include "server/lease.h"
+#include "server/mail.h"
+#include "server/probing.h"
+#include "server/store/store.h"
+#include "server/supervisor.h"
+#include "server/topology.h"
+
+/* Jobs in memory: all that have not ended or whose attempt isn't gone. */
+#define CONTROLLER_JOBS_MAX 100000
+
+struct job {
+    struct job_row row; /* as on disk, or as it will be after this batch */
+    JobSpec *spec;      /* owned; NULL = quarantined */
+    ProbeReply *facts;  /* owned */
+    int64_t since_ms;   /* when the state or the attempt's condition last changed */
+    int64_t not_before_ms;
+    /* The attempt as far as only this process knows it. */
+    struct call *worker; /* its stream; a reference; NULL = not attached */
+    bool ack_due;
+    bool check_pending, kill_pending;
+    int64_t check_due_ms, check_wait_ms;
+    /* This batch. */
+    bool touched, created;
+    struct job_row before; /* what to put back */
+};
+
+struct controller;
+
+struct controller_options {
+    const char *data_dir; /* absolute */
+    const char *bin_dir;
+    const char *worker_addr; /* where tandem-nodes find us */
+    struct store *store;     /* owned from now on */
+    struct topology topology;
+    struct auth *auth;
+    struct lease *lease;
+    struct feed *feed;
+};
+
+int controller_new(struct controller **out, const struct controller_options *options,
+                   struct error *err);
+struct mailbox *controller_mailbox(struct controller *c);
+/* The two threads that it sends work to; not owned. Then its own thread begins, with all jobs of
+ * the database in memory. */
+int controller_start(struct controller *c, struct launching *launching, struct probing *probing,
+                     struct error *err);
+/* Commits what is in hand and ends the thread. */
+void controller_stop(struct controller *c);
+void controller_free(struct controller *c);
+
+/* ---- for the files that handle mail ---- */
+struct store *controller_store(struct controller *c);
+const struct controller_options *controller_about(const struct controller *c);
+struct topology *controller_topology(struct controller *c);
+struct probing *controller_probing(struct controller *c);
+struct launching *controller_launching(struct controller *c);
+/* Read once a batch. */
+int64_t controller_now_ms(const struct controller *c);
+
+/* Jobs in memory, by id ascending. */
+size_t controller_num_jobs(const struct controller *c);
+struct job *controller_job_at(struct controller *c, size_t i);
+/* NULL: not in memory. */
+struct job *controller_job(struct controller *c, int64_t id);
+/* By number or name; one that has ended is brought back into memory for this batch. */
+int controller_find(struct controller *c, const char *ref, const struct caller *who,
+                    struct job **out, struct error *err);
+/* A new job, stored; it takes spec and facts over, also on failure. */
+int controller_add(struct controller *c, struct job_row *row, JobSpec *spec, ProbeReply *facts,
+                   struct job **out, struct error *err);
+/* Before j->row is changed. */
+void controller_touch(struct controller *c, struct job *j);
+/* Changes the state by the table of moves, with its event. */
+int controller_move(struct controller *c, struct job *j, JobState to, const char *cause,
+                    const char *message, const char *actor, struct error *err);
+/* An event row; watchers see it. */
+int controller_event(struct controller *c, struct job *j, const char *kind, const char *actor,
+                     int64_t step, struct error *err, const char *fmt, ...)
+    __attribute__((format(printf, 7, 8)));
+Job *controller_message(struct controller *c, const struct job *j, bool with_spec);
+/* Who holds which device; holders[topology num_devices]. */
+void controller_holders(struct controller *c, int64_t *holders);
+
+/* After the commit; each takes message or mail over. */
+void controller_reply(struct controller *c, struct call *call, void *message);
+void controller_send(struct controller *c, struct call *call, void *message);
+void controller_end_stream(struct controller *c, struct call *call, enum error_code code,
+                           const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void controller_launch(struct controller *c, struct launch_mail *m);
+void controller_feed(struct controller *c, struct feed_mail *m);
+/* Writes the ticket to m->ticket_fd and closes it. m lives until the batch ends. */
+void controller_ticket(struct controller *c, struct launch_mail *m);
+void controller_lease(struct controller *c, struct call *call);
+/* Look for jobs to start at the end of this batch. */
+void controller_schedule(struct controller *c);
+
+#endif

@@ -1,0 +1,166 @@
+/* Logs as streams: the ranks' files, piece by piece, as fast as the reader reads; with follow,
+ * until the job has ended and all is sent. */
+#include "server/feed_watcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "server/job.h"
+#include "server/msg.h"
+
+#define PIECE_BYTES 65536
+#define PIECES_QUEUED 16
+#define FOLLOW_MS 100
+#define BUSY_MS 2
+
+static void set_files(struct watcher *w, int32_t first_rank, int32_t num)
+{
+    free(w->files);
+    w->files = calloc((size_t)num, sizeof *w->files);
+    ASSERT(w->files);
+    w->num_files = num;
+    for (int32_t i = 0; i < num; i++) {
+        w->files[i].rank = first_rank + i;
+    }
+}
+
+int feed_logs_open(struct feed *f, struct watcher *w, const LogsRequest *r,
+                   const struct job_row *row, struct error *err)
+{
+    (void)f;
+    w->follow = r->follow;
+    w->prefixed = !r->has_rank;
+    w->newest_attempt = !r->has_attempt || r->attempt <= 0;
+    w->attempt = w->newest_attempt ? row->attempt.number : r->attempt;
+    if (w->attempt > row->attempt.number) {
+        return error_set(err, ERR_NOT_FOUND, "job %lld has had %d attempts, no attempt %d",
+                         (long long)row->id, row->attempt.number, w->attempt);
+    }
+    if (r->has_rank && (r->rank < -1 || r->rank >= row->devices)) {
+        return error_set(err, ERR_NOT_FOUND, "job %lld has ranks 0 to %d, no rank %d",
+                         (long long)row->id, row->devices - 1, r->rank);
+    }
+    if (r->from_offset < 0 || (r->from_offset > 0 && !r->has_rank)) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "from_offset: 0 or more, and only together with a rank");
+    }
+    if (r->has_rank) {
+        set_files(w, r->rank, 1);
+        w->files[0].offset = r->from_offset;
+    } else {
+        set_files(w, 0, row->devices);
+    }
+    return 0;
+}
+
+/* Bytes at the file's offset; 0 = none (yet), also where there is no file. */
+static size_t read_piece(const struct feed *f, const struct watcher *w, const struct log_file *lf,
+                         char *data)
+{
+    char path[4400], name[32];
+    char dir[4200];
+    if (!job_dir(dir, sizeof dir, f->data_dir, w->job_id)) {
+        return 0;
+    }
+    snprintf(name, sizeof name, lf->rank < 0 ? "node.log" : "rank-%d.log", lf->rank);
+    snprintf(path, sizeof path, "%s/logs/attempt-%d/%s", dir, w->attempt, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0) {
+        return 0;
+    }
+    ssize_t n = pread(fd, data, PIECE_BYTES, lf->offset);
+    close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
+static bool send_piece(struct watcher *w, struct log_file *lf, const char *data, size_t len)
+{
+    struct buf lines = {0};
+    if (w->prefixed) {
+        for (size_t at = 0; at < len;) {
+            const char *end = memchr(data + at, '\n', len - at);
+            size_t n = end ? (size_t)(end - data) - at + 1 : len - at;
+            buf_printf(&lines, "rank %d: ", lf->rank);
+            buf_append(&lines, data + at, n);
+            at += n;
+        }
+        if (data[len - 1] != '\n') {
+            buf_putc(&lines, '\n');
+        }
+    }
+    LogsReply reply = LOGS_REPLY__INIT;
+    MSG_SET(&reply, rank, lf->rank);
+    MSG_SET(&reply, attempt, w->attempt);
+    MSG_SET(&reply, next_offset, lf->offset + (int64_t)len);
+    reply.has_data = 1;
+    reply.data.data = (uint8_t *)(uintptr_t)(w->prefixed ? lines.data : data);
+    reply.data.len = w->prefixed ? lines.len : len;
+    bool sent = call_send(w->call, &reply.base);
+    buf_free(&lines);
+    if (sent) {
+        lf->offset += (int64_t)len;
+    }
+    return sent;
+}
+
+/* Sends from one file. False: the reader has enough for now. */
+static bool pump_file(struct feed *f, struct watcher *w, struct log_file *lf, bool last_chance)
+{
+    static _Thread_local char data[PIECE_BYTES];
+    for (;;) {
+        size_t len = read_piece(f, w, lf, data);
+        if (len == 0) {
+            return true;
+        }
+        /* Whole lines, unless the line is longer than a piece or nothing will follow it. */
+        const char *end = memrchr(data, '\n', len);
+        if (!end && len < PIECE_BYTES && !last_chance) {
+            return true;
+        }
+        if (end && !(last_chance && len < PIECE_BYTES)) {
+            len = (size_t)(end - data) + 1;
+        }
+        if (call_queued(w->call) >= PIECES_QUEUED || !send_piece(w, lf, data, len)) {
+            return false;
+        }
+    }
+}
+
+bool feed_logs_pump(struct feed *f, struct watcher *w, int64_t *wait_ms)
+{
+    int64_t now_ms = clock_mono_ms();
+    if (now_ms < w->next_poll_ms) {
+        *wait_ms = w->next_poll_ms - now_ms;
+        return false;
+    }
+    /* Looked up before the files are read: what ended then has written all that it ever will. */
+    struct job_row row;
+    bool known = store_job_get(f->reader, w->job_id, &row, NULL) == 1;
+    bool older = known && row.attempt.number > w->attempt;
+    bool settled = older || !known || !w->follow ||
+                   (job_state_is_end(row.state) &&
+                    (!row.attempt.number || row.attempt.condition >= ATTEMPT_ENDED));
+    for (int32_t i = 0; i < w->num_files; i++) {
+        if (!pump_file(f, w, &w->files[i], settled)) {
+            *wait_ms = BUSY_MS;
+            return false;
+        }
+    }
+    if (settled && w->follow && older && w->newest_attempt) {
+        w->attempt++;
+        for (int32_t i = 0; i < w->num_files; i++) {
+            w->files[i].offset = 0;
+        }
+        *wait_ms = 0;
+        return false;
+    }
+    w->next_poll_ms = now_ms + FOLLOW_MS;
+    *wait_ms = FOLLOW_MS;
+    return settled;
+}

@@ -1,0 +1,25 @@
+/* A job's states and the one table of moves between them. */
+#ifndef TANDEM_SERVER_JOB_H
+#define TANDEM_SERVER_JOB_H
+
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "server/store/rows.h"
+
+/* SUCCEEDED, FAILED, CANCELLED. */
+bool job_state_is_end(JobState state);
+/* "RUNNING". */
+const char *job_state_name(JobState state);
+/* Is the move in the table? target: what a STOPPING job is to become, else 0. */
+bool job_may_move(JobState from, JobState to);
+
+/* The row as a message that the caller frees; times of 0 and NaN stay absent. data_dir: where the
+ * job's folder is. spec: NULL, or copied for its tags, and as a whole with with_spec. */
+Job *job_message(const struct job_row *row, const char *data_dir, const JobSpec *spec,
+                 bool with_spec);
+
+/* DATA_DIR/jobs/ID. False if it doesn't fit. */
+bool job_dir(char *out, size_t size, const char *data_dir, int64_t id);
+
+#endif

@@ -1,0 +1,171 @@
+/* Launcher of this host: posix_spawn of tandem-node in a session of its own. */
+#include "server/launch/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "server/launch/proc.h"
+
+#define PIDS_MAX 4096
+
+struct local {
+    struct launcher base; /* first */
+    char node_path[PATH_MAX];
+    char boot_id[48];
+};
+
+extern char **environ;
+
+static int spawn_node(const struct local *l, int64_t job_id, int32_t attempt, const char *log_path,
+                      int ticket_fd, pid_t *pid)
+{
+    char job[24], number[16];
+    snprintf(job, sizeof job, "%lld", (long long)job_id);
+    snprintf(number, sizeof number, "%d", attempt);
+    char *argv[] = {(char *)(uintptr_t)l->node_path, "--job", job, "--attempt", number, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attr);
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &all);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                        (short)POSIX_SPAWN_SETSID);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    posix_spawn_file_actions_adddup2(&actions, ticket_fd, 3);
+    int rc = posix_spawn(pid, l->node_path, &actions, &attr, argv, environ);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&actions);
+    return rc;
+}
+
+static int local_start(struct launcher *base, int64_t job_id, int32_t attempt, const char *log_path,
+                       struct launch_handle *out, int *ticket_fd, struct error *err)
+{
+    struct local *l = (struct local *)base;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return error_errno(err, errno, "pipe");
+    }
+    pid_t pid;
+    int rc = spawn_node(l, job_id, attempt, log_path, ends[0], &pid);
+    close(ends[0]);
+    if (rc != 0) {
+        close(ends[1]);
+        return error_errno(err, rc, "start %s", l->node_path);
+    }
+    memset(out, 0, sizeof *out);
+    out->pid = pid;
+    snprintf(out->boot_id, sizeof out->boot_id, "%s", l->boot_id);
+    struct proc_stat p;
+    /* A zombie still has its line; only the reaper, which is us, takes it away. */
+    if (proc_read(pid, &p)) {
+        out->start_time = p.start_time;
+    }
+    *ticket_fd = ends[1];
+    return 0;
+}
+
+/* The process of the handle itself: 1 alive, 0 gone. Reaps it where it is our child. */
+static int node_alive(const struct local *l, const struct launch_handle *h)
+{
+    if (h->pid <= 0 || strcmp(h->boot_id, l->boot_id) != 0) {
+        return 0;
+    }
+    struct proc_stat p;
+    if (!proc_read(h->pid, &p) || p.start_time != h->start_time) {
+        return 0;
+    }
+    if (p.state != 'Z' && p.state != 'X') {
+        return 1;
+    }
+    waitpid((pid_t)h->pid, NULL, WNOHANG);
+    return 0;
+}
+
+static int local_alive(struct launcher *base, const struct launch_handle *h)
+{
+    struct local *l = (struct local *)base;
+    if (h->pid <= 0 || strcmp(h->boot_id, l->boot_id) != 0) {
+        return 0; /* another boot: nothing of it can live */
+    }
+    /* In this order: what it leaves behind is looked for only once it can leave no more. */
+    return node_alive(l, h) || proc_descendants(h->pid, h->start_time, NULL, 0) > 0;
+}
+
+static void kill_once(const struct local *l, const struct launch_handle *h)
+{
+    int64_t *pids = malloc(PIDS_MAX * sizeof *pids);
+    if (!pids) {
+        return;
+    }
+    /* Stopped first, so that it can't start others while its descendants are killed. */
+    if (node_alive(l, h)) {
+        kill((pid_t)h->pid, SIGSTOP);
+    }
+    size_t num = proc_descendants(h->pid, h->start_time, pids, PIDS_MAX);
+    for (size_t i = 0; i < num && i < PIDS_MAX; i++) {
+        kill((pid_t)pids[i], SIGKILL);
+    }
+    if (node_alive(l, h)) {
+        kill((pid_t)h->pid, SIGKILL);
+    }
+    free(pids);
+}
+
+static int local_kill(struct launcher *base, const struct launch_handle *h, int64_t timeout_ms,
+                      struct error *err)
+{
+    struct local *l = (struct local *)base;
+    int64_t deadline_ms = clock_mono_ms() + timeout_ms;
+    while (local_alive(base, h)) {
+        kill_once(l, h);
+        if (clock_mono_ms() > deadline_ms) {
+            return error_set(err, ERR_DEADLINE_EXCEEDED,
+                             "processes of tandem-node %lld are still there %lld ms after KILL",
+                             (long long)h->pid, (long long)timeout_ms);
+        }
+        clock_sleep_ms(5);
+    }
+    return 0;
+}
+
+static void local_free(struct launcher *base)
+{
+    free(base);
+}
+
+int launcher_local_new(struct launcher **out, const char *bin_dir, struct error *err)
+{
+    struct local *l = calloc(1, sizeof *l);
+    if (!l) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
+    }
+    l->base = (struct launcher){.name = "local",
+                                .start = local_start,
+                                .kill = local_kill,
+                                .alive = local_alive,
+                                .free = local_free};
+    proc_boot_id(l->boot_id, sizeof l->boot_id);
+    if (!fs_join(l->node_path, sizeof l->node_path, bin_dir, "tandem-node")) {
+        free(l);
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", bin_dir);
+    }
+    *out = &l->base;
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* The launch thread: starts, checks and kills tandem-nodes through a launcher, one at a time. */
+#ifndef TANDEM_SERVER_LAUNCHING_H
+#define TANDEM_SERVER_LAUNCHING_H
+
+#include "server/launch/launcher.h"
+#include "server/mail.h"
+
+enum launch_kind { LAUNCH_START, LAUNCH_CHECK, LAUNCH_KILL };
+
+/* A piece of work; comes back to the controller's mailbox with its result. */
+struct launch_mail {
+    struct mail mail; /* first */
+    enum launch_kind kind;
+    int64_t job_id;
+    int32_t attempt;
+    struct launch_handle handle; /* CHECK, KILL: which; START: the result */
+    LaunchTicket *ticket;        /* START; owned */
+    int ticket_fd;               /* START: the result; -1 = none; owned */
+    bool ok;                     /* START: started; CHECK: alive; KILL: gone */
+    struct error error;
+    /* Run on the controller's thread. */
+    int (*then)(void *controller, struct mail *m, struct error *err);
+};
+
+struct launch_mail *launch_mail_new(enum launch_kind kind, int64_t job_id, int32_t attempt,
+                                    int (*then)(void *, struct mail *, struct error *));
+
+struct launching;
+
+/* back: the controller's mailbox. The launcher is owned from now on. */
+int launching_new(struct launching **out, struct launcher *launcher, struct mailbox *back,
+                  struct error *err);
+void launching_post(struct launching *l, struct launch_mail *m);
+void launching_free(struct launching *l);
+
+#endif

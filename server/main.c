@@ -1,0 +1,265 @@
+/* tandemd, the controller. Its threads, and what each owns:
+ *
+ *   main    signals; renews leases, so that these never wait for a disk
+ *   io      two of them, in server/rpc: sockets, decoding, authentication; post mail
+ *   owner   all state (server/controller.c): jobs, attempts, devices, the writing connection
+ *   query   a read-only connection: lists, curves
+ *   feed    a read-only connection: watchers, logs that are followed
+ *   launch  tandem-nodes: start, look for, kill
+ *   probe   tandem-probe: what a model folder and a data file hold
+ *
+ * They share nothing but mailboxes, the table of attempt tokens (auth) and the list of leases. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/un.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "server/app.h"
+#include "server/folder.h"
+#include "server/msg.h"
+#include "server/options.h"
+
+#define STOP_GRACE_MS 500
+
+struct tandemd {
+    struct options options;
+    char data_dir[PATH_MAX];
+    char socket[PATH_MAX + 8];  /* unix:DATA_DIR/tandemd.sock */
+    char address[PATH_MAX + 8]; /* what is announced */
+    char bin_dir[PATH_MAX];
+    struct app app;
+    struct lease *lease;
+    struct launching *launching;
+    struct probing *probing;
+    struct server *server;
+};
+
+static int authenticate(void *ctx, const char *bearer, bool unix_socket, enum method_access access,
+                        struct caller *caller, struct error *err)
+{
+    struct app *app = ctx;
+    return auth_check(app->auth, bearer, unix_socket, access, caller, err);
+}
+
+/* A listener that runs out of descriptors is lost for good: have many. */
+static void raise_limits(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
+        r.rlim_cur = r.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &r) != 0) {
+            log_warn("open files are limited to %llu", (unsigned long long)r.rlim_cur);
+        }
+    }
+}
+
+static int open_reader(const char *db, struct store **out, struct error *err)
+{
+    return store_open_reader(out, db, err);
+}
+
+/* ---- the peak of a device, measured once for a kind of CPU ---- */
+
+static int on_peak(void *controller, struct mail *base, struct error *err)
+{
+    struct controller *c = controller;
+    const struct probe_mail *m = (const struct probe_mail *)base;
+    if (!m->reply) {
+        log_warn("the peak of a device could not be measured; MFU stays unknown: %s",
+                 m->error.text);
+        return 0;
+    }
+    struct topology *t = controller_topology(c);
+    t->peak_fp32 = m->reply->peak_flops_fp32;
+    t->peak_fp64 = m->reply->peak_flops_fp64;
+    log_info("one device of %s: %.1f GFLOP/s in fp32, %.1f in fp64", t->cpu_model,
+             t->peak_fp32 / 1e9, t->peak_fp64 / 1e9);
+    return store_peak_set(controller_store(c), t->cpu_model, t->peak_fp32, t->peak_fp64, err);
+}
+
+static void measure_peak(struct tandemd *d)
+{
+    ProbeRequest *r = msg_new(&probe_request__descriptor);
+    MSG_SET(r, device_peak, 1);
+    probing_post(d->probing, probe_mail_new(r, NULL, NULL, on_peak));
+}
+
+/* ---- start and stop ---- */
+
+static int make_paths(struct tandemd *d, struct error *err)
+{
+    if (folder_open(d->options.data_dir, d->data_dir, sizeof d->data_dir, err) != 0 ||
+        fs_self_dir(d->bin_dir, sizeof d->bin_dir, err) != 0) {
+        return -1;
+    }
+    struct sockaddr_un longest;
+    int n = snprintf(d->socket, sizeof d->socket, "unix:%s/tandemd.sock", d->data_dir);
+    if (n - (int)strlen("unix:") >= (int)sizeof longest.sun_path) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "%s: too long for the path of a socket (%zu bytes with tandemd.sock); "
+                         "choose a shorter --data-dir",
+                         d->data_dir, sizeof longest.sun_path - 1);
+    }
+    return 0;
+}
+
+static int start_threads(struct tandemd *d, struct error *err)
+{
+    char db[PATH_MAX];
+    struct store *store = NULL, *reader = NULL;
+    if (!fs_join(db, sizeof db, d->data_dir, "tandem.db")) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", d->data_dir);
+    }
+    if (store_open(&store, db, err) != 0) {
+        return -1;
+    }
+    struct controller_options o = {.data_dir = d->data_dir,
+                                   .bin_dir = d->bin_dir,
+                                   .worker_addr = d->socket,
+                                   .store = store,
+                                   .auth = d->app.auth,
+                                   .lease = d->lease};
+    if (topology_init_local(&o.topology, d->options.devices, err) != 0 ||
+        store_schema_version(store, &d->app.schema_version, err) != 0 ||
+        open_reader(db, &reader, err) != 0 ||
+        query_new(&d->app.query, reader, d->data_dir, err) != 0 ||
+        open_reader(db, &reader, err) != 0 ||
+        feed_new(&d->app.feed, reader, d->data_dir, err) != 0) {
+        store_close(store);
+        return -1;
+    }
+    int known = store_peak_get(store, o.topology.cpu_model, &o.topology.peak_fp32,
+                               &o.topology.peak_fp64, err);
+    o.feed = d->app.feed;
+    if (known < 0 || controller_new(&d->app.controller, &o, err) != 0) {
+        store_close(store);
+        return -1;
+    }
+    struct mailbox *back = controller_mailbox(d->app.controller);
+    struct launcher *launcher;
+    if (launcher_local_new(&launcher, d->bin_dir, err) != 0 ||
+        launching_new(&d->launching, launcher, back, err) != 0 ||
+        probing_new(&d->probing, d->bin_dir, back, err) != 0 ||
+        controller_start(d->app.controller, d->launching, d->probing, err) != 0) {
+        return -1;
+    }
+    if (!known) {
+        measure_peak(d);
+    }
+    return 0;
+}
+
+static int start_server(struct tandemd *d, struct error *err)
+{
+    const char *listen[OPTIONS_LISTEN_MAX + 2] = {d->socket};
+    for (int i = 0; i < d->options.num_listen; i++) {
+        listen[i + 1] = d->options.listen[i];
+    }
+    const struct method *const tables[] = {
+        svc_jobs_methods,  svc_runs_methods,  svc_checkpoints_methods, svc_cluster_methods,
+        svc_plans_methods, svc_admin_methods, svc_worker_methods,      NULL};
+    struct server_options o = {
+        .listen = listen, .tables = tables, .ctx = &d->app, .authenticate = authenticate};
+    if (server_new(&d->server, &o, err) != 0) {
+        return -1;
+    }
+    snprintf(d->address, sizeof d->address, "%s", d->socket);
+    for (int i = 0; i < d->options.num_listen; i++) {
+        const char *a = d->options.listen[i];
+        const char *colon = strrchr(a, ':');
+        if (strncmp(a, "unix:", 5) == 0 || !colon) {
+            snprintf(d->address, sizeof d->address, "%s", a);
+        } else {
+            snprintf(d->address, sizeof d->address, "%.*s:%d", (int)(colon - a), a,
+                     server_port(d->server, i + 1));
+        }
+        log_info("listening on %s", d->address);
+    }
+    return server_start(d->server, err);
+}
+
+static int start(struct tandemd *d, struct error *err)
+{
+    char token_path[PATH_MAX];
+    if (make_paths(d, err) != 0) {
+        return -1;
+    }
+    if (!fs_join(token_path, sizeof token_path, d->data_dir, "dev-token")) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", d->data_dir);
+    }
+    d->app.data_dir = d->data_dir;
+    d->app.started_us = clock_wall_us();
+    if (auth_new(&d->app.auth, token_path, err) != 0 || lease_new(&d->lease) != 0 ||
+        start_threads(d, err) != 0 || start_server(d, err) != 0) {
+        return -1;
+    }
+    server_set_serving(d->server, true);
+    struct error why = {0};
+    if (folder_announce(d->address, auth_dev_token(d->app.auth), &why) != 0) {
+        log_warn("not announced to the CLI (give it --server %s): %s", d->address, why.text);
+    }
+    log_info("tandemd " TANDEM_VERSION " serves %s and %s", d->data_dir, d->address);
+    return 0;
+}
+
+/* From the outside inwards: no new calls, then what is in hand, then the readers. */
+static void stop(struct tandemd *d)
+{
+    if (d->server) {
+        server_set_serving(d->server, false);
+        server_stop(d->server, STOP_GRACE_MS);
+    }
+    if (d->app.controller) {
+        controller_stop(d->app.controller);
+    }
+    launching_free(d->launching);
+    probing_free(d->probing);
+    query_free(d->app.query);
+    controller_free(d->app.controller);
+    feed_free(d->app.feed);
+    server_free(d->server);
+    lease_free(d->lease);
+    auth_free(d->app.auth);
+}
+
+int main(int argc, char **argv)
+{
+    static struct tandemd d;
+    struct error err = {0};
+    log_init("tandemd");
+    int rc = options_parse(&d.options, argc, argv, &err);
+    if (rc > 0) {
+        return 0;
+    }
+    if (rc < 0) {
+        fprintf(stderr, "tandemd: %s\n", err.text);
+        return 2;
+    }
+    /* Blocked before any thread exists: only this one takes them. */
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    raise_limits();
+    rc = start(&d, &err);
+    if (rc == 0) {
+        const struct timespec renew = {.tv_sec = LEASE_RENEW_MS / 1000};
+        while (sigtimedwait(&signals, NULL, &renew) < 0) {
+            lease_renew(d.lease);
+        }
+        log_info("stopping; running jobs go on");
+    } else {
+        fprintf(stderr, "tandemd: %s\n", err.text);
+    }
+    stop(&d);
+    return rc == 0 ? 0 : 1;
+}

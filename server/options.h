@@ -1,0 +1,24 @@
+/* The command line of tandemd. */
+#ifndef TANDEM_SERVER_OPTIONS_H
+#define TANDEM_SERVER_OPTIONS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#define OPTIONS_LISTEN_MAX 8
+
+struct options {
+    char data_dir[PATH_MAX];
+    const char *listen[OPTIONS_LISTEN_MAX + 1]; /* NULL-terminated; borrowed or static */
+    int num_listen;
+    int32_t devices; /* 0 = the cores */
+    bool dev;
+};
+
+/* 0: go on; 1: --help or --version was answered; -1: err says what is wrong with the line. */
+int options_parse(struct options *out, int argc, char **argv, struct error *err);
+
+#endif

@@ -1,0 +1,165 @@
+#include "server/store/sql.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int sql_error(struct store *s, int rc, const char *what, struct error *err)
+{
+    enum error_code code = ERR_INTERNAL;
+    switch (rc & 0xff) {
+    case SQLITE_FULL:
+        return error_set(err, ERR_RESOURCE_EXHAUSTED,
+                         "database: the disk is full; free some space and try again");
+    case SQLITE_IOERR:
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_BUSY:
+        code = ERR_UNAVAILABLE;
+        break;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        code = ERR_DATA_LOSS;
+        break;
+    case SQLITE_NOMEM:
+        code = ERR_RESOURCE_EXHAUSTED;
+        break;
+    default:
+        break;
+    }
+    return error_set(err, code, "database: %s (%d, %.60s)",
+                     s->db ? sqlite3_errmsg(s->db) : sqlite3_errstr(rc), rc, what);
+}
+
+static sqlite3_stmt *cached(struct store *s, const char *text, struct error *err)
+{
+    size_t slot = ((uintptr_t)text >> 3) * 31 % SQL_STATEMENTS_MAX;
+    for (size_t i = 0; i < SQL_STATEMENTS_MAX; i++) {
+        struct sql_cached *c = &s->cache[(slot + i) % SQL_STATEMENTS_MAX];
+        if (c->text == text) {
+            return c->stmt;
+        }
+        if (!c->text) {
+            int rc = sqlite3_prepare_v3(s->db, text, -1, SQLITE_PREPARE_PERSISTENT, &c->stmt, NULL);
+            if (rc != SQLITE_OK) {
+                sql_error(s, rc, text, err);
+                return NULL;
+            }
+            c->text = text;
+            return c->stmt;
+        }
+    }
+    ASSERT(!"more statements than the cache holds");
+}
+
+static int bind_one(sqlite3_stmt *stmt, int at, char kind, va_list *ap)
+{
+    switch (kind) {
+    case 'i':
+        return sqlite3_bind_int64(stmt, at, va_arg(*ap, int64_t));
+    case 'w':
+        return sqlite3_bind_int(stmt, at, va_arg(*ap, int));
+    case 'd': {
+        double d = va_arg(*ap, double);
+        return isnan(d) ? sqlite3_bind_null(stmt, at) : sqlite3_bind_double(stmt, at, d);
+    }
+    case 't': {
+        const char *text = va_arg(*ap, const char *);
+        return sqlite3_bind_text(stmt, at, text ? text : "", -1, SQLITE_TRANSIENT);
+    }
+    case 'b': {
+        const struct sql_blob *b = va_arg(*ap, const struct sql_blob *);
+        /* A NULL pointer would bind NULL; an empty message is an empty blob. */
+        return sqlite3_bind_blob64(stmt, at, b->len ? b->data : "", b->len, SQLITE_TRANSIENT);
+    }
+    case 'n':
+        return sqlite3_bind_null(stmt, at);
+    default:
+        ASSERT(!"unknown letter in a format");
+    }
+}
+
+static sqlite3_stmt *query_va(struct store *s, struct error *err, const char *text,
+                              const char *format, va_list *ap)
+{
+    sqlite3_stmt *stmt = cached(s, text, err);
+    if (!stmt) {
+        return NULL;
+    }
+    sqlite3_reset(stmt);
+    int at = 1;
+    for (const char *f = format; *f; f++) {
+        int rc = bind_one(stmt, at++, *f, ap);
+        if (rc != SQLITE_OK) {
+            sql_error(s, rc, text, err);
+            return NULL;
+        }
+    }
+    ASSERT(at - 1 == sqlite3_bind_parameter_count(stmt));
+    return stmt;
+}
+
+sqlite3_stmt *sql_query(struct store *s, struct error *err, const char *text, const char *format,
+                        ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    sqlite3_stmt *stmt = query_va(s, err, text, format, &ap);
+    va_end(ap);
+    return stmt;
+}
+
+int sql_step(struct store *s, sqlite3_stmt *stmt, struct error *err)
+{
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW) {
+        return 1;
+    }
+    if (rc == SQLITE_DONE) {
+        sqlite3_reset(stmt);
+        return 0;
+    }
+    sql_error(s, rc, sqlite3_sql(stmt), err);
+    sqlite3_reset(stmt);
+    return -1;
+}
+
+void sql_done(sqlite3_stmt *stmt)
+{
+    sqlite3_reset(stmt);
+}
+
+int sql_exec(struct store *s, struct error *err, const char *text, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    sqlite3_stmt *stmt = query_va(s, err, text, format, &ap);
+    va_end(ap);
+    if (!stmt) {
+        return -1;
+    }
+    int rc = sql_step(s, stmt, err);
+    if (rc == 1) {
+        sql_done(stmt);
+        return 0;
+    }
+    return rc;
+}
+
+int sql_script(struct store *s, const char *text, struct error *err)
+{
+    SQL_TRY(s, err, sqlite3_exec(s->db, text, NULL, NULL, NULL));
+    return 0;
+}
+
+void sql_text(sqlite3_stmt *stmt, int i, char *out, size_t size)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, i);
+    snprintf(out, size, "%s", text ? text : "");
+}
+
+double sql_double(sqlite3_stmt *stmt, int i)
+{
+    return sqlite3_column_type(stmt, i) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, i);
+}

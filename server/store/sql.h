@@ -1,0 +1,58 @@
+/* What the files of this box share: the connection, its prepared statements, and binding by format.
+ * Private to server/store. */
+#ifndef TANDEM_SERVER_STORE_SQL_H
+#define TANDEM_SERVER_STORE_SQL_H
+
+#include <sqlite3.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#define SQL_STATEMENTS_MAX 128
+
+struct sql_cached {
+    const char *text; /* a literal: compared by address */
+    sqlite3_stmt *stmt;
+};
+
+struct store {
+    sqlite3 *db; /* owned */
+    struct sql_cached cache[SQL_STATEMENTS_MAX];
+};
+
+/* Fills err with SQLite's words and a code that fits; returns -1. */
+int sql_error(struct store *s, int rc, const char *what, struct error *err);
+
+#define SQL_TRY(s, err, call)                                                                      \
+    do {                                                                                           \
+        int sql_rc_ = (call);                                                                      \
+        if (sql_rc_ != SQLITE_OK) {                                                                \
+            return sql_error((s), sql_rc_, #call, (err));                                          \
+        }                                                                                          \
+    } while (0)
+
+struct sql_blob {
+    const void *data;
+    size_t len;
+};
+
+/* A statement ready to be stepped, with its parameters bound from the left:
+ * i int64_t, w int, d double (NaN = NULL), t const char *, b struct sql_blob *, n nothing = NULL.
+ * NULL and err on failure. text must be a literal. */
+sqlite3_stmt *sql_query(struct store *s, struct error *err, const char *text, const char *format,
+                        ...);
+/* 1 = a row, 0 = no more (the statement is reset), -1 = err (it is reset). */
+int sql_step(struct store *s, sqlite3_stmt *stmt, struct error *err);
+/* Ends a statement before its last row. */
+void sql_done(sqlite3_stmt *stmt);
+/* Runs a statement that gives no rows. */
+int sql_exec(struct store *s, struct error *err, const char *text, const char *format, ...);
+/* Several statements in one text, without parameters. */
+int sql_script(struct store *s, const char *text, struct error *err);
+
+/* Column i as text, cut to size; as a double, NULL = NaN. */
+void sql_text(sqlite3_stmt *stmt, int i, char *out, size_t size);
+double sql_double(sqlite3_stmt *stmt, int i);
+
+#endif

@@ -1,0 +1,230 @@
+#include "server/submit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "plan/plan.h"
+#include "plan/spec_check.h"
+#include "proto/text.h"
+#include "server/attempts.h"
+#include "server/controller.h"
+#include "server/msg.h"
+
+static ProbeRequest *probe_request(const JobSpec *spec)
+{
+    ProbeRequest *r = msg_new(&probe_request__descriptor);
+    if (spec->model) {
+        r->model = (ModelSpec *)text_clone(&spec->model->base);
+    }
+    if (spec->data) {
+        for (size_t i = 0; i < spec->data->n_train; i++) {
+            msg_push(&r->sources, &r->n_sources, text_clone(&spec->data->train[i]->base));
+        }
+        r->tokenizer = NULL;
+        msg_text(&r->tokenizer, spec->data->tokenizer);
+    }
+    return r;
+}
+
+/* What the spec says about where it may run, against what there is. */
+static int check_nodes(struct controller *c, const JobSpec *spec, struct error *err)
+{
+    const struct topology *t = controller_topology(c);
+    for (size_t i = 0; spec->resources && i < spec->resources->n_nodes; i++) {
+        if (strcmp(spec->resources->nodes[i], t->node) != 0) {
+            return error_set(err, ERR_INVALID_ARGUMENT,
+                             "resources.nodes: there is no node \"%s\"; this cluster has %s",
+                             spec->resources->nodes[i], t->node);
+        }
+    }
+    return 0;
+}
+
+static int check_tenant(JobSpec *spec, const struct caller *who, struct error *err)
+{
+    if (!spec->tenant || !*spec->tenant) {
+        spec->tenant = NULL;
+        msg_text(&spec->tenant, who->tenant);
+    } else if (strcmp(spec->tenant, who->tenant) != 0) {
+        return error_set(err, ERR_PERMISSION_DENIED, "tenant: you are in %s, not in \"%s\"",
+                         who->tenant, spec->tenant);
+    }
+    return 0;
+}
+
+static void take_row(struct job_row *row, const JobSpec *spec, const Plan *plan,
+                     const struct caller *who)
+{
+    *row = (struct job_row){.state = JOB_QUEUED,
+                            .priority = spec_priority(spec),
+                            .devices = (int32_t)plan->mesh->num_ranks,
+                            .total_steps = plan->total_steps,
+                            .created_us = clock_wall_us(),
+                            .loss = (double)NAN,
+                            .step_ms = (double)NAN,
+                            .tokens_per_s = (double)NAN,
+                            .mfu = (double)NAN};
+    snprintf(row->name, sizeof row->name, "%s", spec->name);
+    snprintf(row->tenant, sizeof row->tenant, "%s", spec->tenant);
+    snprintf(row->user, sizeof row->user, "%s", who->user);
+    snprintf(row->cause, sizeof row->cause, "new");
+}
+
+/* The job that the key stands for already: 1, and the reply is on its way. */
+static int reply_by_key(struct controller *c, struct call *call, const SubmitRequest *r,
+                        struct error *err)
+{
+    if (!r->idempotency_key || !*r->idempotency_key || r->dry_run) {
+        return 0;
+    }
+    const struct caller *who = call_caller(call);
+    int64_t id;
+    int rc = store_key_get(controller_store(c), who->user, r->idempotency_key, &id, err);
+    if (rc != 1) {
+        return rc;
+    }
+    char ref[24];
+    struct job *j;
+    snprintf(ref, sizeof ref, "%lld", (long long)id);
+    if (controller_find(c, ref, who, &j, err) != 0) {
+        return -1;
+    }
+    SubmitReply *reply = msg_new(&submit_reply__descriptor);
+    reply->job = controller_message(c, j, true);
+    controller_reply(c, call, reply);
+    return 1;
+}
+
+static int store_new(struct controller *c, struct probe_mail *m, JobSpec *spec, const Plan *plan,
+                     struct job **out, struct error *err)
+{
+    const SubmitRequest *r = (const SubmitRequest *)m->mail.message;
+    const struct caller *who = call_caller(m->mail.call);
+    struct job_row row;
+    take_row(&row, spec, plan, who);
+    struct job *j;
+    if (controller_add(c, &row, spec, (ProbeReply *)text_clone(&m->reply->base), &j, err) != 0) {
+        return -1;
+    }
+    if (r->idempotency_key && *r->idempotency_key &&
+        store_key_insert(controller_store(c), who->user, r->idempotency_key, j->row.id, err) != 0) {
+        return -1;
+    }
+    controller_schedule(c);
+    *out = j;
+    return controller_event(c, j, "submitted", who->user, 0, err, "%s", "");
+}
+
+/* The probe has answered. */
+static int on_probed(void *controller, struct mail *base, struct error *err)
+{
+    struct controller *c = controller;
+    struct probe_mail *m = (struct probe_mail *)base;
+    const SubmitRequest *r = (const SubmitRequest *)base->message;
+    if (!m->reply) {
+        *err = m->error;
+        /* It could be a fault of ours, but nothing of the batch hangs on it. */
+        err->code = err->code == ERR_INTERNAL ? ERR_UNKNOWN : err->code;
+        return -1;
+    }
+    /* The same key may have come twice at once. */
+    int rc = reply_by_key(c, base->call, r, err);
+    if (rc != 0) {
+        return rc < 0 ? -1 : 0;
+    }
+    Plan *plan;
+    if (attempts_plan(c, r->spec, m->reply, NULL, &plan, err) != 0) {
+        return -1;
+    }
+    SubmitReply *reply = msg_new(&submit_reply__descriptor);
+    reply->plan = plan_summary(plan);
+    struct job *j = NULL;
+    if (!r->dry_run) {
+        rc = store_new(c, m, (JobSpec *)text_clone(&r->spec->base), plan, &j, err);
+    }
+    msg_free(plan);
+    if (rc != 0) {
+        msg_free(reply);
+        return -1;
+    }
+    if (j) {
+        reply->job = controller_message(c, j, true);
+    }
+    controller_reply(c, base->call, reply);
+    return 0;
+}
+
+int submit_on_request(void *controller, struct mail *m, struct error *err)
+{
+    struct controller *c = controller;
+    SubmitRequest *r = (SubmitRequest *)m->message;
+    if (r->idempotency_key && strlen(r->idempotency_key) > IDEMPOTENCY_KEY_MAX) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "idempotency_key: at most %d bytes",
+                         IDEMPOTENCY_KEY_MAX);
+    }
+    if (!r->spec) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "spec: missing");
+    }
+    int rc = reply_by_key(c, m->call, r, err);
+    if (rc != 0) {
+        return rc < 0 ? -1 : 0;
+    }
+    if (check_tenant(r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0 ||
+        check_nodes(c, r->spec, err) != 0) {
+        return -1;
+    }
+    probing_post(controller_probing(c),
+                 probe_mail_new(probe_request(r->spec), m->call, m->message, on_probed));
+    return 0;
+}
+
+/* ---- Plans.Plan ---- */
+
+static int on_plan_probed(void *controller, struct mail *base, struct error *err)
+{
+    struct controller *c = controller;
+    struct probe_mail *m = (struct probe_mail *)base;
+    const PlanRequest *r = (const PlanRequest *)base->message;
+    if (!m->reply) {
+        *err = m->error;
+        err->code = err->code == ERR_INTERNAL ? ERR_UNKNOWN : err->code;
+        return -1;
+    }
+    ClusterSpec *own = topology_cluster(controller_topology(c), NULL);
+    struct plan_input in = {.spec = r->spec,
+                            .model = m->reply->model,
+                            .train = (const DataFacts *const *)m->reply->sources,
+                            .num_train = m->reply->n_sources,
+                            .cluster = r->cluster ? r->cluster : own};
+    Plan *plan;
+    int rc = plan_build(&in, &plan, err);
+    msg_free(own);
+    if (rc != 0) {
+        return -1;
+    }
+    PlanReply *reply = msg_new(&plan_reply__descriptor);
+    RankedPlan *ranked = msg_new(&ranked_plan__descriptor);
+    ranked->summary = plan_summary(plan);
+    ranked->plan = plan;
+    msg_push(&reply->plans, &reply->n_plans, ranked);
+    controller_reply(c, base->call, reply);
+    return 0;
+}
+
+int submit_on_plan(void *controller, struct mail *m, struct error *err)
+{
+    struct controller *c = controller;
+    PlanRequest *r = (PlanRequest *)m->message;
+    if (!r->spec) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "spec: missing");
+    }
+    if (check_tenant(r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0) {
+        return -1;
+    }
+    probing_post(controller_probing(c),
+                 probe_mail_new(probe_request(r->spec), m->call, m->message, on_plan_probed));
+    return 0;
+}

@@ -1,0 +1,78 @@
+/* What is to be done about a job when something happens to it: a pure function of the job, the
+ * event and the clock. It moves nothing itself; the controller carries its decision out. */
+#ifndef TANDEM_SERVER_SUPERVISOR_H
+#define TANDEM_SERVER_SUPERVISOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/store/rows.h"
+
+/* TERM to KILL of a cancelled gang; after that, how long tandem-node has to say that all are gone
+ * before it is killed with all below it. */
+#define SUPERVISOR_GRACE_MS 3000
+#define SUPERVISOR_STOP_MS 5000
+/* How long a started tandem-node has to attach. */
+#define SUPERVISOR_ATTACH_MS 60000
+/* How long tandem-node has to leave once it has said that its ranks are gone. */
+#define SUPERVISOR_LEAVE_MS 10000
+/* After a restart of the controller, how long a living tandem-node has to come back before a
+ * cancel is carried out without it. */
+#define SUPERVISOR_REATTACH_MS 5000
+
+struct supervisor_view {
+    JobState state;
+    int32_t target;  /* of STOPPING; 0 = none */
+    int32_t attempt; /* 0 = never started */
+    enum attempt_condition condition;
+    bool attached;
+    int64_t since_ms; /* when state or condition last changed, or the controller started */
+    int32_t restarts;
+    int64_t mark_step; /* farthest step at the last counted restart */
+    int64_t step;      /* last reported */
+    int64_t max_restarts, reset_after_steps;
+    int64_t first_backoff_ms, max_backoff_ms;
+};
+
+enum supervisor_kind {
+    SUPERVISE_ATTACHED, /* tandem-node says hello; fresh: it has no ranks yet */
+    SUPERVISE_ENDED,    /* it says that its ranks are gone, and how */
+    SUPERVISE_LOST,     /* it is known to be gone, and has not said so; or it couldn't be started */
+    SUPERVISE_TICK,
+    SUPERVISE_CANCEL,
+    SUPERVISE_PAUSE,
+    SUPERVISE_RESUME,
+    SUPERVISE_HOLD,
+    SUPERVISE_RELEASE,
+};
+
+struct supervisor_event {
+    enum supervisor_kind kind;
+    bool fresh;                       /* ATTACHED */
+    bool finished, paused, cancelled; /* ENDED */
+    bool retryable;                   /* ENDED, LOST */
+    bool counted;                     /* LOST: false = it costs no restart */
+    const char *message;              /* ENDED, LOST: in the user's words */
+    const char *user;                 /* requests */
+};
+
+enum supervisor_send { SEND_NOTHING, SEND_START, SEND_STOP, SEND_CANCEL, SEND_REFUSAL };
+
+struct supervisor_decision {
+    const char *refusal; /* a request that can't be met, and why; else NULL */
+    bool moves;
+    JobState to;
+    int32_t target;
+    const char *cause;
+    char message[512];
+    int32_t restarts;
+    int64_t mark_step;
+    int64_t backoff_ms;
+    enum supervisor_send send; /* to tandem-node */
+    bool kill;                 /* tandem-node and all below it, by the launcher */
+};
+
+void supervisor_decide(const struct supervisor_view *v, const struct supervisor_event *e,
+                       int64_t now_ms, struct supervisor_decision *out);
+
+#endif

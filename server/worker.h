@@ -1,0 +1,25 @@
+/* A thread that takes mail and runs it, one piece after the other: how query, feed, probe and
+ * launch threads are made. */
+#ifndef TANDEM_SERVER_WORKER_H
+#define TANDEM_SERVER_WORKER_H
+
+#include <stdint.h>
+
+#include "server/mail.h"
+
+struct worker;
+
+/* Runs mail with owner. A mail whose run fails has its call failed; then it is freed, unless run
+ * has handed it on by worker_pass_on. idle: called after each batch and when its
+ * time has come; returns milliseconds until it wants to be called again, -1 = with the next mail;
+ * may be NULL. */
+int worker_new(struct worker **out, const char *name, void *owner, int64_t (*idle)(void *owner),
+               struct error *err);
+/* Any thread. */
+void worker_post(struct worker *w, struct mail *m);
+/* On the worker's thread: hands the mail that is being run to box; it is not freed. */
+void worker_pass_on(struct worker *w, struct mail *m, struct mailbox *box);
+/* Lets the piece in hand end, drops the rest, joins. */
+void worker_free(struct worker *w);
+
+#endif
