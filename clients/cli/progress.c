@@ -6,7 +6,7 @@
 
 #include "clients/cli/human.h"
 
-enum { MAX_PARTS = 6, BAR_MIN = 8, BAR_MAX = 40, NAME_MAX_WIDTH = 24 };
+enum { MAX_PARTS = 6, BAR_MIN = 8, BAR_MAX = 40, NAME_MAX_WIDTH = 24, FIGURES_WIDTH = 64 };
 
 /* The figures, the most important first; how many. */
 static int figures(const struct progress *p, char parts[MAX_PARTS][48])
@@ -68,7 +68,8 @@ void progress_bar(struct buf *out, const struct progress *p, int width, bool utf
     snprintf(name, sizeof name, "%.*s", NAME_MAX_WIDTH, p->name ? p->name : "");
     snprintf(count, sizeof count, "%lld/%lld", (long long)p->step, (long long)p->total_steps);
     int room = width - 1 - (int)human_width(name) - 1 - (int)strlen(count) - 1;
-    int bar = room > BAR_MAX + 40 ? BAR_MAX : room / 3;
+    int spare = room - FIGURES_WIDTH;
+    int bar = spare >= BAR_MAX ? BAR_MAX : spare > room / 3 ? spare : room / 3;
     bool with_bar = bar >= BAR_MIN && p->total_steps > 0;
     room -= with_bar ? bar + (utf8 ? 1 : 3) : 0;
     if (room < 0) {
