@@ -239,9 +239,9 @@ int placement_build(Plan *plan, const struct plan_input *in, struct error *err)
 
 /* ---- memory ---- */
 
-static double gib(int64_t bytes)
+static double gb(int64_t bytes)
 {
-    return (double)bytes / 1073741824.0;
+    return (double)bytes / 1e9;
 }
 
 static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64_t have,
@@ -258,13 +258,12 @@ static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64
     } else if (t->micro_batch_size > 1) {
         mend = "a smaller training.micro_batch_size lowers it";
     }
-    return error_set(
-        err, ERR_FAILED_PRECONDITION,
-        "memory: %s needs %.2f GiB and has %.2f: %.2f GiB too little (a rank: weights, "
-        "gradients and optimizer %.2f, activations %.2f, logits %.2f, overhead %.2f); "
-        "%s",
-        what, gib(need), gib(have), gib(need - have), gib(state), gib(m->activations_bytes),
-        gib(m->logits_bytes), gib(m->overhead_bytes), mend);
+    return error_set(err, ERR_FAILED_PRECONDITION,
+                     "memory: %s needs %.2f GB and has %.2f: %.2f GB too little (a rank: weights, "
+                     "gradients and optimizer %.2f, activations %.2f, logits %.2f, overhead %.2f); "
+                     "%s",
+                     what, gb(need), gb(have), gb(need - have), gb(state), gb(m->activations_bytes),
+                     gb(m->logits_bytes), gb(m->overhead_bytes), mend);
 }
 
 int placement_check_memory(const Plan *plan, const ClusterSpec *cluster, struct error *err)

@@ -208,8 +208,7 @@ static void add_notes(Plan *plan)
                  (long long)t->global_batch_size);
     }
     if (plan->mesh->data > 1) {
-        add_note(plan, "%zu gradient buckets, summed while the backward pass runs",
-                 plan->stages[0]->n_buckets);
+        add_note(plan, "gradients are summed over the ranks while the backward pass runs");
     }
     if (plan->peak_flops <= 0) {
         add_note(plan, "the device's peak is not measured: no MFU");

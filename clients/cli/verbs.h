@@ -14,6 +14,7 @@ extern const struct verb verb_ls;
 extern const struct verb verb_metrics;
 extern const struct verb verb_nodes;
 extern const struct verb verb_pause;
+extern const struct verb verb_plan;
 extern const struct verb verb_resume;
 extern const struct verb verb_show;
 extern const struct verb verb_submit;

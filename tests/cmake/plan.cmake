@@ -1,5 +1,6 @@
 set(plan_case ${CMAKE_SOURCE_DIR}/tests/unit/plan_case.c)
 tandem_test(config_test ${CMAKE_SOURCE_DIR}/tests/unit/config_test.c tandem_model)
+tandem_fuzz(config_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/config_fuzz.c tandem_model)
 tandem_test(family_test ${CMAKE_SOURCE_DIR}/tests/unit/family_test.c tandem_model)
 tandem_test(mesh_test ${CMAKE_SOURCE_DIR}/tests/unit/mesh_test.c tandem_plan)
 tandem_test(cluster_test ${CMAKE_SOURCE_DIR}/tests/unit/cluster_test.c tandem_plan)
@@ -7,3 +8,5 @@ tandem_test(plan_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_test.c;${plan_case}" 
 tandem_test(memory_test "${CMAKE_SOURCE_DIR}/tests/unit/memory_test.c;${plan_case}" tandem_plan)
 tandem_test(probe_test ${CMAKE_SOURCE_DIR}/tests/unit/probe_test.c tandem_proto)
 add_dependencies(probe_test tandem-probe)
+tandem_test(plan_verb_test ${CMAKE_SOURCE_DIR}/tests/e2e/plan_verb_test.c tandem_proto)
+add_dependencies(plan_verb_test tandem tandem-probe)

@@ -1,0 +1,12 @@
+/* Facts about model and data without a server: runs tandem-probe, which lies beside this program,
+ * as the same user. */
+#ifndef TANDEM_CLIENTS_CLI_LOCAL_PROBE_H
+#define TANDEM_CLIENTS_CLI_LOCAL_PROBE_H
+
+#include "base/error.h"
+#include "proto/names.h"
+
+/* Paths in spec are absolute. *out has no error in it; freed with probe_reply__free_unpacked. */
+int local_probe(const JobSpec *spec, bool device_peak, ProbeReply **out, struct error *err);
+
+#endif

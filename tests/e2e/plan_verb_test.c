@@ -1,0 +1,167 @@
+/* `tandem plan` as a user runs it: no server, the real programs, a job file in a folder. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/fs.h"
+#include "proto/names.h"
+#include "proto/text.h"
+
+#define GOLDEN TANDEM_SOURCE_DIR "/tests/golden/llama-tiny"
+#define CLUSTER TANDEM_SOURCE_DIR "/examples/cluster.yaml"
+#define OUTPUT_MAX ((size_t)8 << 20)
+
+static char tmp[64];
+static char job[128];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(tmp, sizeof tmp, "/tmp/plan_verb_test.XXXXXX");
+    assert_non_null(mkdtemp(tmp));
+    snprintf(job, sizeof job, "%s/job.yaml", tmp);
+    char link[128];
+    snprintf(link, sizeof link, "%s/model", tmp);
+    assert_int_equal(symlink(GOLDEN, link), 0);
+    static const char text[] = "name: tiny\n"
+                               "model: {path: model}\n"
+                               "data: {train: [{path: model/train.bin, format: u16}]}\n"
+                               "training: {steps: 20, seq_len: 12, global_batch_size: 8}\n"
+                               "parallel: {data: 2}\n";
+    assert_int_equal(fs_write_atomic(job, text, sizeof text - 1, 0600, NULL), 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    assert_int_equal(fs_remove_tree(tmp, NULL), 0);
+    return 0;
+}
+
+/* Runs `tandem plan ARGS`; both streams land in out. The exit code. */
+static int tandem_plan(const char *args, struct buf *out)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "%s/tandem plan %s 2>&1 </dev/null", TANDEM_BIN_DIR, args);
+    FILE *f = popen(command, "re");
+    assert_non_null(f);
+    buf_clear(out);
+    size_t n;
+    while ((n = fread(buf_reserve(out, 65536), 1, 65536, f)) > 0) {
+        out->len += n;
+        assert_true(out->len < OUTPUT_MAX);
+    }
+    buf_putc(out, 0);
+    int status = pclose(f);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void assert_says(const struct buf *out, const char *part)
+{
+    if (!strstr(out->data, part)) {
+        fail_msg("\"%s\" does not say \"%s\"", out->data, part);
+    }
+}
+
+/* Relative paths count from the job file; the summary names what a user asks first. */
+static void a_plan_is_shown_in_a_few_lines(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    char args[512];
+    snprintf(args, sizeof args, "%s --cluster %s", job, CLUSTER);
+    int code = tandem_plan(args, &out);
+    assert_says(&out, "model (llama), 110k parameters, stored as F32");
+    assert_int_equal(code, 0);
+    assert_says(&out, "data 2 on 2 devices, backend cpu, 4 threads a rank");
+    assert_says(&out, "alpha:0-1");
+    assert_says(&out, "2 ranks x 4 micro-batches of 1");
+    assert_says(&out, "569 kFLOP a token");
+    assert_says(&out, "20 steps");
+    buf_free(&out);
+}
+
+/* -o json is the whole plan, in the form in which the server answers. */
+static void json_is_a_plan_reply(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    char args[512];
+    snprintf(args, sizeof args, "%s --cluster %s --set parallel.data=4 -o json", job, CLUSTER);
+    int code = tandem_plan(args, &out);
+    ProtobufCMessage *message = NULL;
+    struct error err = {0};
+    if (text_parse("plan", out.data, strlen(out.data), &plan_reply__descriptor, &message, &err)) {
+        fail_msg("%s in %s", err.text, out.data);
+    }
+    assert_int_equal(code, 0);
+    const PlanReply *reply = (const PlanReply *)message;
+    assert_int_equal(reply->n_plans, 1);
+    const Plan *plan = reply->plans[0]->plan;
+    assert_int_equal(plan->mesh->num_ranks, 4);
+    assert_int_equal(plan->n_placement, 4);
+    assert_string_equal(plan->placement[2]->node, "beta");
+    assert_true(reply->plans[0]->step_s > 0);
+    protobuf_c_message_free_unpacked(message, NULL);
+    buf_free(&out);
+}
+
+/* This host will do: with one rank there is a device for sure. */
+static void no_cluster_means_this_host(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    char args[512];
+    snprintf(args, sizeof args, "%s --set parallel.data=1", job);
+    int code = tandem_plan(args, &out);
+    assert_says(&out, "data 1 on 1 device, backend cpu");
+    assert_says(&out, "FLOP/s a rank");
+    assert_int_equal(code, 0);
+    buf_free(&out);
+}
+
+/* 2: wrong use of the program. 1: the job can't be, said with the file's name. */
+static void refusals_name_the_file_and_set_the_exit_code(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    char args[512];
+    assert_int_equal(tandem_plan("", &out), 2);
+    snprintf(args, sizeof args, "%s --frob 1", job);
+    assert_int_equal(tandem_plan(args, &out), 2);
+    snprintf(args, sizeof args, "%s --cluster %s --set parallel.data=8", job, CLUSTER);
+    assert_int_equal(tandem_plan(args, &out), 1);
+    assert_says(&out, "job.yaml: resources.devices: 8 wanted, the cluster has 4");
+    snprintf(args, sizeof args, "%s --set model.path=/none", job);
+    assert_int_equal(tandem_plan(args, &out), 1);
+    assert_says(&out, "model.path: /none: No such file");
+    snprintf(args, sizeof args, "%s --cluster %s", job, job);
+    assert_int_equal(tandem_plan(args, &out), 1);
+    assert_says(&out, "job.yaml:1:1");
+    buf_free(&out);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(a_plan_is_shown_in_a_few_lines),
+        T(json_is_a_plan_reply),
+        T(no_cluster_means_this_host),
+        T(refusals_name_the_file_and_set_the_exit_code),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
