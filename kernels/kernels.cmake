@@ -46,7 +46,7 @@ foreach(level ${cpu_levels})
     list(APPEND cpu_objects $<TARGET_OBJECTS:tandem_${variant}>)
   endforeach()
 endforeach()
-add_library(tandem_cpu STATIC kernels/cpu/cpu.c kernels/cpu/peak.c ${cpu_objects})
+add_library(tandem_cpu STATIC kernels/cpu/blas_core.c kernels/cpu/cpu.c kernels/cpu/peak.c ${cpu_objects})
 target_include_directories(tandem_cpu SYSTEM PRIVATE ${OPENBLAS_INCLUDE})
 target_compile_definitions(tandem_cpu PRIVATE
   TANDEM_CPU_LEVELS=$<IF:$<IN_LIST:v4,${cpu_levels}>,1,0>)
