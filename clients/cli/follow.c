@@ -130,7 +130,7 @@ static void take_event(struct follow *f, const Event *e)
     const char *kind = e->kind ? e->kind : "";
     char text[ERROR_TEXT_MAX];
     const char *message = e->message ? e->message : "";
-    const char *cause = e->cause ? e->cause : "";
+    const char *cause = job_cause(e->cause, e->has_to ? e->to : (JobState)0);
     if (e->has_to) {
         bool both = cause[0] && message[0];
         snprintf(text, sizeof text, "%s%s%s", cause, both ? ": " : "", message);

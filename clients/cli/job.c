@@ -1,6 +1,7 @@
 #include "clients/cli/job.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "clients/cli/args.h"
 
@@ -37,6 +38,11 @@ const char *job_state_colour(JobState state)
     default:
         return "\033[33m";
     }
+}
+
+const char *job_cause(const char *cause, JobState state)
+{
+    return !cause || strcasecmp(cause, job_state_word(state)) == 0 ? "" : cause;
 }
 
 bool job_has_ended(JobState state)

@@ -10,6 +10,8 @@ int job_get(struct cli *cli, const char *ref, Job **out, struct error *err);
 const char *job_state_word(JobState state);
 /* Escape sequence for it. */
 const char *job_state_colour(JobState state);
+/* The cause, "" where it only repeats the state ("failed" of FAILED). Never NULL. */
+const char *job_cause(const char *cause, JobState state);
 bool job_has_ended(JobState state);
 /* EXIT_DONE for SUCCEEDED, else the reason on stderr and EXIT_JOB_FAILED. */
 int job_report_end(const struct cli *cli, const Job *job);

@@ -154,6 +154,13 @@ static int print_once(struct cli *cli, struct ask *a, struct curve *c)
     if (fetch(cli, a, c, &err)) {
         return cli_fail(&err);
     }
+    if (c->num_rows == 0) {
+        fprintf(stderr, "(no steps yet)\n");
+    }
+    bool for_people = cli->format == FORMAT_PLOT || cli->format == FORMAT_TABLE;
+    if (c->num_rows == 0 && for_people) {
+        return EXIT_DONE;
+    }
     if (cli->format == FORMAT_PLOT) {
         print_plots(cli, c, a->job);
     } else if (cli->format == FORMAT_TABLE) {

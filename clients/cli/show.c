@@ -150,11 +150,12 @@ static void print_event(const struct cli *cli, const Event *e)
     if (e->has_step && !e->has_to) {
         printf("  step %lld", (long long)e->step);
     }
-    if (filled(e->cause)) {
-        printf("  %s", e->cause);
+    const char *cause = job_cause(e->cause, e->has_to ? e->to : (JobState)0);
+    if (filled(cause)) {
+        printf("  %s", cause);
     }
     if (filled(e->message)) {
-        printf("%s%s", filled(e->cause) ? ": " : "  ", e->message);
+        printf("%s%s", filled(cause) ? ": " : "  ", e->message);
     }
     if (filled(e->actor)) {
         printf("%s  (%s)%s", cli->colour ? "\033[2m" : "", e->actor, cli->colour ? "\033[0m" : "");

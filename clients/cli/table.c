@@ -105,19 +105,55 @@ static void write_aligned(const struct table *t, struct buf *out, size_t column,
 {
     size_t blank = width - human_width(text);
     bool right = t->names[column][0] == '>';
-    bool last = column + 1 == t->num_columns;
     if (right) {
         pad(out, blank);
     }
-    if (colour) {
+    if (colour && text[0]) {
         buf_printf(out, "%s%s\033[0m", colour, text);
     } else {
         buf_puts(out, text);
     }
-    if (!right && !last) {
-        pad(out, blank);
+    pad(out, (right ? 0 : blank) + 2);
+}
+
+static void end_line(struct buf *out)
+{
+    while (out->len && out->data[out->len - 1] == ' ') {
+        out->data[--out->len] = 0;
     }
-    buf_puts(out, last ? "\n" : "  ");
+    buf_putc(out, '\n');
+}
+
+/* A column that is empty in every row is left out. */
+static void measure(const struct table *t, size_t width[TABLE_COLUMNS_MAX])
+{
+    for (size_t c = 0; c < t->num_columns; c++) {
+        width[c] = 0;
+        for (size_t i = c; i < t->num_cells; i += t->num_columns) {
+            size_t w = human_width(t->cells[i].human);
+            width[c] = w > width[c] ? w : width[c];
+        }
+        size_t head = human_width(plain_name(t, c));
+        if (width[c] && head > width[c]) {
+            width[c] = head;
+        }
+    }
+}
+
+static void write_head(const struct table *t, struct buf *out, const size_t *width, bool colour)
+{
+    for (size_t c = 0; c < t->num_columns; c++) {
+        char name[64];
+        size_t n = 0;
+        for (const char *p = plain_name(t, c); *p && n + 1 < sizeof name; p++) {
+            name[n++] = *p >= 'a' && *p <= 'z' ? (char)(*p - 'a' + 'A') : *p;
+        }
+        name[n] = 0;
+        if (width[c]) {
+            write_aligned(t, out, c, width[c], name, colour ? "\033[2m" : NULL);
+        }
+    }
+    end_line(out);
 }
 
 void table_write(const struct table *t, struct buf *out, bool csv, bool colour)
@@ -127,25 +163,17 @@ void table_write(const struct table *t, struct buf *out, bool csv, bool colour)
         write_csv(t, out);
         return;
     }
-    for (size_t i = 0; i < t->num_columns; i++) {
-        width[i] = human_width(plain_name(t, i));
-    }
-    for (size_t i = 0; i < t->num_cells; i++) {
-        size_t w = human_width(t->cells[i].human), c = i % t->num_columns;
-        width[c] = w > width[c] ? w : width[c];
-    }
-    for (size_t i = 0; i < t->num_columns; i++) {
-        char name[64];
-        size_t n = 0;
-        for (const char *p = plain_name(t, i); *p && n + 1 < sizeof name; p++) {
-            name[n++] = *p >= 'a' && *p <= 'z' ? (char)(*p - 'a' + 'A') : *p;
-        }
-        name[n] = 0;
-        write_aligned(t, out, i, width[i], name, colour ? "\033[2m" : NULL);
-    }
+    measure(t, width);
+    write_head(t, out, width, colour);
     for (size_t i = 0; i < t->num_cells; i++) {
         size_t c = i % t->num_columns;
-        write_aligned(t, out, c, width[c], t->cells[i].human, colour ? t->cells[i].colour : NULL);
+        if (width[c]) {
+            write_aligned(t, out, c, width[c], t->cells[i].human,
+                          colour ? t->cells[i].colour : NULL);
+        }
+        if (c + 1 == t->num_columns) {
+            end_line(out);
+        }
     }
 }
 

@@ -175,7 +175,7 @@ static void table_is_aligned_by_characters(void **state)
     table_write(t, &b, false, false);
     assert_string_equal(b.data, "ID  NAME     NOTE\n"
                                 " 1  caf\xC3\xA9     1.2k\n"
-                                "10  a,b \"c\"  \n");
+                                "10  a,b \"c\"\n");
     buf_clear(&b);
     table_write(t, &b, false, true);
     assert_non_null(strstr(b.data, "\033[32m1.2k\033[0m\n"));
