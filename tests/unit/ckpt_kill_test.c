@@ -1,12 +1,13 @@
-/* Saves, sweeps and exports that are killed at every call that changes the disk. The linker hands
- * those calls to us (--wrap): a child counts them and kills itself at the n-th; a write that is
- * killed leaves half of its bytes. */
+/* Saves, sweeps and exports that are killed, or fail, at every call that changes the disk. The
+ * linker hands those calls to us (--wrap): a child counts them and kills itself at the n-th, or the
+ * n-th says that the disk is full; a write in trouble leaves half of its bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,33 +21,33 @@
 
 static char root[64];
 
-/* ---- dying on time -----------------------------------------------------------------------------
+/* ---- trouble on time ---------------------------------------------------------------------------
  */
 
-static int64_t calls_left = -1; /* -1: never */
+static int64_t calls_left = -1; /* until the trouble; -1: never */
+static bool dies;               /* else the call fails, as on a full disk */
 
-static bool dies_now(void)
+/* True: the call has to fail. */
+static bool trouble(void)
 {
-    return calls_left >= 0 && calls_left-- == 0;
-}
-
-static void die_if_now(void)
-{
-    if (dies_now()) {
+    if (calls_left < 0 || calls_left-- != 0) {
+        return false;
+    }
+    if (dies) {
         raise(SIGKILL);
     }
+    errno = ENOSPC;
+    return true;
 }
 
 ssize_t __real_write(int fd, const void *data, size_t len);
 ssize_t __wrap_write(int fd, const void *data, size_t len);
 ssize_t __wrap_write(int fd, const void *data, size_t len)
 {
-    if (dies_now()) {
-        if (__real_write(fd, data, len / 2) >= 0) {
-            raise(SIGKILL);
-        }
+    if (calls_left == 0 && __real_write(fd, data, len / 2) < 0) {
+        return -1;
     }
-    return __real_write(fd, data, len);
+    return trouble() ? -1 : __real_write(fd, data, len);
 }
 
 /* What a killed process wrote is in the page cache: nothing to wait for. */
@@ -54,8 +55,16 @@ int __wrap_fsync(int fd);
 int __wrap_fsync(int fd)
 {
     (void)fd;
-    die_if_now();
-    return 0;
+    return trouble() ? -1 : 0;
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+    bool fails = trouble();
+    int rc = __real_close(fd);
+    return fails ? -1 : rc;
 }
 
 #define WRAP(name, params, args)                                                                   \
@@ -63,8 +72,7 @@ int __wrap_fsync(int fd)
     int __wrap_##name params;                                                                      \
     int __wrap_##name params                                                                       \
     {                                                                                              \
-        die_if_now();                                                                              \
-        return __real_##name args;                                                                 \
+        return trouble() ? -1 : __real_##name args;                                                \
     }
 
 WRAP(rename, (const char *from, const char *to), (from, to))
@@ -73,7 +81,6 @@ WRAP(renameat2, (int a, const char *from, int b, const char *to, unsigned flags)
 WRAP(mkdir, (const char *path, mode_t mode), (path, mode))
 WRAP(unlink, (const char *path), (path))
 WRAP(remove, (const char *path), (path))
-WRAP(close, (int fd), (fd))
 
 /* Runs act in a child that dies at its n-th call; true if it was through before. */
 static bool runs_through(int64_t n, void (*act)(const struct fixture *), const struct fixture *f)
@@ -81,6 +88,7 @@ static bool runs_through(int64_t n, void (*act)(const struct fixture *), const s
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
+        dies = true;
         calls_left = n;
         act(f);
         calls_left = -1;
@@ -99,17 +107,22 @@ static bool runs_through(int64_t n, void (*act)(const struct fixture *), const s
 /* ---- saves -------------------------------------------------------------------------------------
  */
 
-static void save(const struct fixture *f, int64_t step, int32_t attempt)
+static int try_save(const struct fixture *f, int64_t step, int32_t attempt, struct error *err)
 {
     struct ckpt_meta meta = fixture_meta(step, attempt);
     char dir[256];
     int64_t bytes;
     for (int32_t w = 0; w < 3; w++) {
-        if (ckpt_save_part(root, &f->state, &meta, w, 3, NULL) != 0) {
-            _exit(1);
+        if (ckpt_save_part(root, &f->state, &meta, w, 3, err) != 0) {
+            return -1;
         }
     }
-    if (ckpt_commit(root, &meta, 3, dir, sizeof dir, &bytes, NULL) != 0) {
+    return ckpt_commit(root, &meta, 3, dir, sizeof dir, &bytes, err);
+}
+
+static void save(const struct fixture *f, int64_t step, int32_t attempt)
+{
+    if (try_save(f, step, attempt, NULL) != 0) {
         _exit(1);
     }
 }
@@ -179,6 +192,53 @@ static void a_save_killed_anywhere_leaves_the_one_before(void **state)
     /* The points of death lie on both sides of the one that makes it complete. */
     assert_true(before > 40);
     assert_true(after >= 2);
+    fixture_free(&at_10);
+    fixture_free(&at_20);
+}
+
+/* A full disk, wherever it shows: the save says so, leaves nothing that looks complete, and gives
+ * the space back; with space again the next save succeeds. */
+static void a_save_that_fails_anywhere_says_so_and_gives_the_space_back(void **state)
+{
+    (void)state;
+    struct fixture at_10, at_20;
+    struct error err;
+    int failures = 0;
+    fixture_new(&at_10, DTYPE_F32, true, 3);
+    fixture_new(&at_20, DTYPE_F32, true, 4);
+    for (int64_t n = 0;; n++) {
+        fresh_root(&at_10);
+        err = (struct error){0};
+        dies = false;
+        calls_left = n;
+        int rc = try_save(&at_20, 20, 1, &err);
+        bool reached = calls_left < 0;
+        calls_left = -1;
+        if (rc == 0) {
+            assert_int_equal(newest_loads(&at_10, &at_20), 20);
+        } else {
+            char path[300];
+            struct ckpt_meta meta = fixture_meta(20, 1);
+            failures++;
+            assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+            assert_non_null(strstr(err.text, "/tmp"));
+            /* The last fsync of all may fail when COMPLETE is in place; then it is complete. */
+            int64_t step = newest_loads(&at_10, &at_20);
+            assert_int_equal(ckpt_abandon(root, &meta, &err), 0);
+            assert_int_equal(newest_loads(&at_10, &at_20), step);
+            snprintf(path, sizeof path, "%s/step-00000020-a1.tmp", root);
+            assert_false(fs_exists(path));
+            snprintf(path, sizeof path, "%s/step-00000020-a1", root);
+            assert_true(fs_exists(path) == (step == 20));
+            save(&at_20, 20, 2);
+            assert_int_equal(newest_loads(&at_10, &at_20), 20);
+        }
+        assert_int_equal(fs_remove_tree(root, NULL), 0);
+        if (!reached) {
+            break;
+        }
+    }
+    assert_true(failures > 30);
     fixture_free(&at_10);
     fixture_free(&at_20);
 }
@@ -279,6 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_save_killed_anywhere_leaves_the_one_before),
+        cmocka_unit_test(a_save_that_fails_anywhere_says_so_and_gives_the_space_back),
         cmocka_unit_test(a_sweep_killed_anywhere_loses_nothing),
         cmocka_unit_test(an_export_killed_anywhere_is_whole_or_absent),
     };
