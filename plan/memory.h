@@ -1,5 +1,6 @@
 /* Bytes of one rank. State: weights, gradients, optimizer. Activations: what the model's saved
- * tensors add up to for one micro-batch, plus logits.
+ * tensors add up to for one micro-batch, plus logits. Snapshot: weights and moments once more,
+ * where checkpoints are written in the background.
  *
  * Overhead, as stated: the working set of one block's backward pass (as large as what the block
  * saved), 96 MiB for program, libraries and workspace, and 2 % of the rest for fragmentation. */
@@ -24,7 +25,7 @@ int64_t memory_element_size(const TrainingSpec *training);
 int64_t memory_state_size(const TrainingSpec *training);
 
 /* num_params: elements that a rank holds, padding included. */
-void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const TrainingSpec *training,
+void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSpec *spec,
                      int64_t num_params, int64_t num_ranks);
 
 #endif

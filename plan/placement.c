@@ -251,7 +251,9 @@ static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64
     int64_t state = m->params_bytes + m->grads_bytes + m->optimizer_bytes;
     const TrainingSpec *t = plan->spec->training;
     const char *mend = "a smaller training.seq_len lowers it";
-    if (state >= m->total_bytes / 2) {
+    if (m->snapshot_bytes >= m->total_bytes / 4) {
+        mend = "checkpoint.async: false lowers it";
+    } else if (state >= m->total_bytes / 2) {
         mend = m->optimizer_bytes > 0
                    ? "a smaller model, or training.optimizer.name: sgd, lowers it"
                    : "a smaller model lowers it";
@@ -260,10 +262,10 @@ static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64
     }
     return error_set(err, ERR_FAILED_PRECONDITION,
                      "memory: %s needs %.2f GB and has %.2f: %.2f GB too little (a rank: weights, "
-                     "gradients and optimizer %.2f, activations %.2f, logits %.2f, overhead %.2f); "
-                     "%s",
-                     what, gb(need), gb(have), gb(need - have), gb(state), gb(m->activations_bytes),
-                     gb(m->logits_bytes), gb(m->overhead_bytes), mend);
+                     "gradients and optimizer %.2f, copy for saving %.2f, activations %.2f, logits "
+                     "%.2f, overhead %.2f); %s",
+                     what, gb(need), gb(have), gb(need - have), gb(state), gb(m->snapshot_bytes),
+                     gb(m->activations_bytes), gb(m->logits_bytes), gb(m->overhead_bytes), mend);
 }
 
 int placement_check_memory(const Plan *plan, const ClusterSpec *cluster, struct error *err)

@@ -176,8 +176,8 @@ static void set_memory(Plan *plan)
 {
     plan->memory = malloc(sizeof *plan->memory);
     ASSERT(plan->memory);
-    memory_estimate(plan->memory, plan->model->config, plan->spec->training,
-                    plan->stages[0]->flat_numel, plan->mesh->num_ranks);
+    memory_estimate(plan->memory, plan->model->config, plan->spec, plan->stages[0]->flat_numel,
+                    plan->mesh->num_ranks);
 }
 
 static int set_length(Plan *plan, struct error *err)

@@ -5,10 +5,11 @@
 #include "base/error.h"
 #include "plan/mesh.h"
 
-#define COUNT_MAX 9007199254740992.0 /* 2^53: exact in a double, and no product overflows unseen   \
-                                      */
-#define BATCH_MAX 2147483648.0       /* 2^31 */
-#define SEQ_MAX 16777216.0           /* 2^24 */
+#define COUNT_MAX                                                                                  \
+    9007199254740992.0         /* 2^53: exact in a double, and no product overflows unseen         \
+                                */
+#define BATCH_MAX 2147483648.0 /* 2^31 */
+#define SEQ_MAX 16777216.0     /* 2^24 */
 #define RANKS_MAX ((double)MESH_MAX_RANKS)
 #define SECONDS_MAX 1e9
 

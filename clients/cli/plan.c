@@ -174,7 +174,8 @@ static void print_memory(const MemoryEstimate *m)
     } parts[] = {
         {"weights", m->params_bytes},      {"gradients", m->grads_bytes},
         {"optimizer", m->optimizer_bytes}, {"activations", m->activations_bytes},
-        {"logits", m->logits_bytes},       {"overhead", m->overhead_bytes},
+        {"logits", m->logits_bytes},       {"copy for saving", m->snapshot_bytes},
+        {"overhead", m->overhead_bytes},
     };
     char n[HUMAN_MAX];
     printf("memory     %s a rank:", human_bytes(n, (double)m->total_bytes));

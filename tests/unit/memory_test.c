@@ -52,8 +52,8 @@ static void state_of_known_models_is_as_published(void **state)
     } cases[] = {{8030261248, 128.5}, {7500000000, 120}, {70000000000, 1120}};
     for (size_t i = 0; i < 3; i++) {
         MemoryEstimate one, many;
-        memory_estimate(&one, &c->config, &c->training, cases[i].num_params, 1);
-        memory_estimate(&many, &c->config, &c->training, cases[i].num_params, 64);
+        memory_estimate(&one, &c->config, &c->spec, cases[i].num_params, 1);
+        memory_estimate(&many, &c->config, &c->spec, cases[i].num_params, 64);
         int64_t sum = one.params_bytes + one.grads_bytes + one.optimizer_bytes;
         assert_int_equal(sum, 16 * cases[i].num_params);
         assert_true((double)sum / 1e9 > cases[i].gb - 0.05);
@@ -70,14 +70,36 @@ static void activations_add_up_from_the_saved_tensors(void **state)
     c->training.seq_len = 2048;
     c->training.micro_batch_size = 2;
     MemoryEstimate m;
-    memory_estimate(&m, &c->config, &c->training, 1000, 1);
+    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
     int64_t block = 4 * 4096 + 2 * 4096 + 2 * 1024 + 3 * 14336 + 32 + 2;
     int64_t rows = 2 * 2048;
     assert_int_equal(m.activations_bytes, rows * 4 * (32 * block + 2 * 4096 + 1));
     assert_int_equal(m.logits_bytes, rows * 4 * 128256);
     assert_int_equal(m.total_bytes, m.params_bytes + m.grads_bytes + m.optimizer_bytes +
-                                        m.activations_bytes + m.logits_bytes + m.overhead_bytes);
+                                        m.activations_bytes + m.logits_bytes + m.snapshot_bytes +
+                                        m.overhead_bytes);
     assert_true(m.overhead_bytes >= rows * 4 * block + MEMORY_FIXED_BYTES);
+}
+
+/* Saving in the background needs a copy of what is saved; where only the last state is saved, or in
+ * the foreground, there is none. */
+static void background_saves_need_a_copy(void **state)
+{
+    (void)state;
+    CheckpointSpec checkpoint = CHECKPOINT_SPEC__INIT;
+    MemoryEstimate m;
+    c->spec.checkpoint = &checkpoint;
+    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
+    assert_int_equal(m.snapshot_bytes, 0);
+    checkpoint.interval = (char *)"10";
+    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
+    assert_int_equal(m.snapshot_bytes, 12 * 1000);
+    c->optimizer.name = (char *)"sgd";
+    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
+    assert_int_equal(m.snapshot_bytes, 4 * 1000);
+    checkpoint.async = 0;
+    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
+    assert_int_equal(m.snapshot_bytes, 0);
 }
 
 /* The shared segment holds each rank's gradients and the communicator's small areas; one rank needs
@@ -86,9 +108,9 @@ static void only_gradients_lie_in_the_shared_segment(void **state)
 {
     (void)state;
     MemoryEstimate m;
-    memory_estimate(&m, &c->config, &c->training, 1000, 1);
+    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
     assert_int_equal(m.shared_bytes, 0);
-    memory_estimate(&m, &c->config, &c->training, 1000, 2);
+    memory_estimate(&m, &c->config, &c->spec, 1000, 2);
     assert_int_equal(m.shared_bytes, 4096 + MEMORY_COMM_BYTES);
     assert_true(m.shared_bytes >= m.grads_bytes);
 }
@@ -100,7 +122,7 @@ static void absurd_sizes_do_not_overflow(void **state)
     c->training.seq_len = INT64_MAX;
     c->training.micro_batch_size = INT64_MAX;
     MemoryEstimate m;
-    memory_estimate(&m, &c->config, &c->training, (int64_t)1 << 50, 2);
+    memory_estimate(&m, &c->config, &c->spec, (int64_t)1 << 50, 2);
     assert_int_equal(m.activations_bytes, MEMORY_MAX_BYTES);
     assert_true(m.total_bytes > MEMORY_MAX_BYTES);
 }
@@ -115,6 +137,12 @@ static void too_little_memory_is_refused_with_the_difference(void **state)
     plan_case_refused(c, "and has 80.00:");
     plan_case_refused(c, "weights, gradients and optimizer 128.48");
     plan_case_refused(c, "training.optimizer.name: sgd");
+    CheckpointSpec checkpoint = CHECKPOINT_SPEC__INIT;
+    c->spec.checkpoint = &checkpoint;
+    checkpoint.interval = (char *)"10";
+    plan_case_refused(c, "checkpoint.async: false");
+    checkpoint.has_async = 1;
+    checkpoint.async = 0;
     c->optimizer.name = (char *)"sgd";
     Plan *p = plan_case_build(c);
     plan__free_unpacked(p, NULL);
@@ -143,6 +171,7 @@ int main(void)
         T(state_bytes_a_parameter_follow_precision_and_optimizer),
         T(state_of_known_models_is_as_published),
         T(activations_add_up_from_the_saved_tensors),
+        T(background_saves_need_a_copy),
         T(only_gradients_lie_in_the_shared_segment),
         T(absurd_sizes_do_not_overflow),
         T(too_little_memory_is_refused_with_the_difference),
