@@ -1,0 +1,292 @@
+/* server/store: the database. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "server/store/migrate.h"
+#include "tests/unit/store_fixture.h"
+
+/* Runs SQL behind the store's back. */
+static void meddle(const struct store_fixture *f, const char *sql)
+{
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);
+    char *message = NULL;
+    if (sqlite3_exec(db, sql, NULL, NULL, &message) != SQLITE_OK) {
+        fail_msg("%s: %s", sql, message);
+    }
+    sqlite3_close(db);
+}
+
+static void a_job_comes_back_as_it_was_stored(void **state)
+{
+    struct store_fixture *f = *state;
+    int64_t id = store_fixture_job(f->s, "one");
+    store_fixture_attempt(f->s, id, 1, 40);
+    struct job_row row, again;
+    assert_int_equal(store_job_get(f->s, id, &row, NULL), 1);
+    row.state = JOB_STOPPING;
+    row.target = JOB_PAUSED;
+    row.step = 17;
+    row.loss = 0.1 + 0.2; /* every bit of it */
+    row.mark_step = 12;
+    row.restarts = 2;
+    row.not_before_us = 99;
+    snprintf(row.message, sizeof row.message, "why it's so");
+    row.attempt.condition = ATTEMPT_STARTED;
+    row.attempt.pid = 4711;
+    row.attempt.start_time = 1234567;
+    row.attempt.acked_seq = 50;
+    snprintf(row.attempt.boot_id, sizeof row.attempt.boot_id, "boot");
+    assert_int_equal(store_job_update(f->s, &row, NULL), 0);
+    assert_int_equal(store_attempt_update(f->s, id, &row.attempt, NULL), 0);
+    assert_int_equal(store_job_get(f->s, id, &again, NULL), 1);
+    assert_true(row.loss == again.loss);
+    assert_true(isnan(again.mfu));
+    assert_int_equal(again.target, JOB_PAUSED);
+    assert_int_equal(again.step, 17);
+    assert_int_equal(again.mark_step, 12);
+    assert_int_equal(again.restarts, 2);
+    assert_int_equal(again.not_before_us, 99);
+    assert_string_equal(again.message, "why it's so");
+    assert_memory_equal(&again.attempt, &row.attempt, sizeof row.attempt);
+    assert_true(device_set_has(&again.attempt.devices, 3));
+    assert_true(device_set_has(&again.attempt.devices, 700));
+    assert_false(device_set_has(&again.attempt.devices, 4));
+    assert_int_equal(store_job_get(f->s, id + 1, &again, NULL), 0);
+}
+
+/* What has been committed is there after any end of the process. */
+static void a_commit_outlives_the_process_and_a_rollback_leaves_nothing(void **state)
+{
+    struct store_fixture *f = *state;
+    assert_int_equal(store_begin(f->s, NULL), 0);
+    int64_t kept = store_fixture_job(f->s, "kept");
+    assert_int_equal(store_savepoint(f->s, NULL), 0);
+    store_fixture_job(f->s, "undone");
+    assert_int_equal(store_undo(f->s, NULL), 0);
+    assert_int_equal(store_commit(f->s, NULL), 0);
+    assert_int_equal(store_begin(f->s, NULL), 0);
+    store_fixture_job(f->s, "rolled-back");
+    store_rollback(f->s);
+    store_close(f->s);
+    assert_int_equal(store_open(&f->s, f->path, NULL), 0);
+    struct store_job_filter all = {.limit = 10};
+    struct job_row *rows;
+    size_t num;
+    assert_int_equal(store_job_list(f->s, &all, &rows, &num, NULL), 0);
+    assert_int_equal(num, 1);
+    assert_int_equal(rows[0].id, kept);
+    free(rows);
+}
+
+static void a_job_is_found_by_number_and_by_a_name_that_fits_one(void **state)
+{
+    struct store_fixture *f = *state;
+    int64_t one = store_fixture_job(f->s, "one");
+    store_fixture_job(f->s, "twice");
+    store_fixture_job(f->s, "twice");
+    int64_t year = store_fixture_job(f->s, "2024");
+    int64_t id = 0;
+    struct error err = {0};
+    char number[24];
+    snprintf(number, sizeof number, "%lld", (long long)one);
+    assert_int_equal(store_job_find(f->s, number, NULL, &id, &err), 1);
+    assert_int_equal(id, one);
+    assert_int_equal(store_job_find(f->s, "one", NULL, &id, &err), 1);
+    assert_int_equal(id, one);
+    assert_int_equal(store_job_find(f->s, "2024", NULL, &id, &err), 1);
+    assert_int_equal(id, year);
+    assert_int_equal(store_job_find(f->s, "twice", NULL, &id, &err), 0);
+    assert_non_null(strstr(err.text, "several jobs are named \"twice\" (3, 2)"));
+    assert_int_equal(store_job_find(f->s, "none", NULL, &id, &err), 0);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    /* Scenario 14: another tenant's job doesn't exist. */
+    assert_int_equal(store_job_find(f->s, number, "other", &id, &err), 0);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(store_job_find(f->s, "999999999999999999999999", NULL, &id, &err), 0);
+    assert_int_equal(store_job_find(f->s, "", NULL, &id, &err), 0);
+    assert_int_equal(store_job_find(f->s, NULL, NULL, &id, &err), 0);
+}
+
+static void lists_are_paged_by_id_newest_first(void **state)
+{
+    struct store_fixture *f = *state;
+    for (int i = 0; i < 5; i++) {
+        store_fixture_job(f->s, "j");
+    }
+    struct store_job_filter filter = {.limit = 2};
+    struct job_row *rows;
+    size_t num;
+    int64_t want = 5;
+    while (want > 0) {
+        assert_int_equal(store_job_list(f->s, &filter, &rows, &num, NULL), 0);
+        for (size_t i = 0; i < num; i++) {
+            assert_int_equal(rows[i].id, want--);
+        }
+        filter.before_id = rows[num - 1].id;
+        free(rows);
+    }
+    filter = (struct store_job_filter){.limit = 9, .states = 1u << JOB_FAILED};
+    assert_int_equal(store_job_list(f->s, &filter, &rows, &num, NULL), 0);
+    assert_int_equal(num, 0);
+    free(rows);
+}
+
+/* Scenario 3: one bad row is one bad row. */
+static void a_damaged_spec_is_an_error_of_its_own_kind(void **state)
+{
+    struct store_fixture *f = *state;
+    int64_t good = store_fixture_job(f->s, "good"), bad = store_fixture_job(f->s, "bad");
+    meddle(f, "UPDATE specs SET spec = x'0a03626164ff' WHERE job = 2");
+    JobSpec *spec;
+    struct error err = {0};
+    assert_int_equal(store_job_spec(f->s, bad, &spec, &err), -1);
+    assert_int_equal(err.code, ERR_DATA_LOSS);
+    assert_int_equal(store_job_spec(f->s, good, &spec, &err), 0);
+    assert_string_equal(spec->name, "good");
+    job_spec__free_unpacked(spec, NULL);
+}
+
+static void a_key_belongs_to_a_user(void **state)
+{
+    struct store_fixture *f = *state;
+    int64_t id = store_fixture_job(f->s, "one"), found = 0;
+    assert_int_equal(store_key_insert(f->s, "ann", "k", id, NULL), 0);
+    assert_int_equal(store_key_get(f->s, "ann", "k", &found, NULL), 1);
+    assert_int_equal(found, id);
+    assert_int_equal(store_key_get(f->s, "bob", "k", &found, NULL), 0);
+    assert_int_equal(store_key_insert(f->s, "ann", "k", id, NULL), -1);
+}
+
+/* ---- migrations ---- */
+
+static void a_migration_that_was_changed_after_it_ran_is_refused(void **state)
+{
+    struct store_fixture *f = *state;
+    struct migration list[] = {{migrations[0].name, "SELECT 1; -- changed"}, {NULL, NULL}};
+    struct error err = {0};
+    assert_int_equal(migrate_run(f->s, migrations, &err), 0); /* again: nothing to do */
+    assert_int_equal(migrate_run(f->s, list, &err), -1);
+    assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(err.text, "0001_initial.sql was changed"));
+}
+
+static void a_database_of_a_newer_version_is_refused(void **state)
+{
+    struct store_fixture *f = *state;
+    meddle(f, "INSERT INTO migrations VALUES (999, '0999_future.sql', 'x', 0)");
+    store_close(f->s);
+    f->s = NULL;
+    struct error err = {0};
+    assert_int_equal(store_open(&f->s, f->path, &err), -1);
+    assert_non_null(strstr(err.text, "newer tandemd"));
+}
+
+static void a_migration_that_fails_leaves_the_database_as_it_was(void **state)
+{
+    struct store_fixture *f = *state;
+    struct migration list[] = {
+        migrations[0], {"0002_x.sql", "CREATE TABLE x (a INT); SELECT nonsense"}, {NULL, NULL}};
+    struct error err = {0};
+    assert_int_equal(migrate_run(f->s, list, &err), -1);
+    assert_non_null(strstr(err.text, "migration 0002_x.sql"));
+    int32_t version;
+    assert_int_equal(store_schema_version(f->s, &version, NULL), 0);
+    assert_int_equal(version, 1);
+    list[1].sql = "CREATE TABLE x (a INT)";
+    assert_int_equal(migrate_run(f->s, list, &err), 0);
+}
+
+/* ---- checkpoints and events ---- */
+
+static bool take_checkpoint(void *arg, const Checkpoint *c)
+{
+    int64_t **next = arg;
+    *(*next)++ = c->step;
+    return true;
+}
+
+static void checkpoints_are_listed_newest_first_and_stored_once(void **state)
+{
+    struct store_fixture *f = *state;
+    int64_t id = store_fixture_job(f->s, "one");
+    for (int64_t step = 10; step <= 30; step += 10) {
+        Checkpoint c = CHECKPOINT__INIT;
+        c.job_id = id;
+        c.attempt = 1;
+        c.step = step;
+        c.path = (char *)(uintptr_t) "ckpt/x";
+        assert_int_equal(store_checkpoint_insert(f->s, &c, NULL), 0);
+        assert_int_equal(store_checkpoint_insert(f->s, &c, NULL), 0);
+    }
+    int64_t steps[8], *next = steps;
+    assert_int_equal(store_checkpoint_list(f->s, id, -1, 0, 100, take_checkpoint, &next, NULL), 0);
+    assert_int_equal(next - steps, 3);
+    assert_int_equal(steps[0], 30);
+    assert_int_equal(steps[2], 10);
+    next = steps;
+    assert_int_equal(store_checkpoint_list(f->s, id, 20, 0, 100, take_checkpoint, &next, NULL), 0);
+    assert_int_equal(next - steps, 1);
+}
+
+static bool take_event(void *arg, const Event *e)
+{
+    struct buf *b = arg;
+    buf_printf(b, "%s/%s ", e->kind, e->message ? e->message : "-");
+    return true;
+}
+
+static void events_come_after_the_one_given_in_their_order(void **state)
+{
+    struct store_fixture *f = *state;
+    int64_t id = store_fixture_job(f->s, "one"), last;
+    for (int i = 0; i < 3; i++) {
+        Event e = EVENT__INIT;
+        char text[8];
+        snprintf(text, sizeof text, "%d", i);
+        e.job_id = id;
+        e.kind = (char *)(uintptr_t) "note";
+        e.message = i ? text : NULL;
+        assert_int_equal(store_event_insert(f->s, &e, NULL), 0);
+        assert_int_equal(e.id, i + 1);
+    }
+    struct buf b = {0};
+    assert_int_equal(store_event_list(f->s, id, 0, 2, take_event, &b, NULL), 0);
+    assert_string_equal(b.data, "note/- note/1 ");
+    buf_clear(&b);
+    assert_int_equal(store_event_list(f->s, 0, 2, 10, take_event, &b, NULL), 0);
+    assert_string_equal(b.data, "note/2 ");
+    buf_free(&b);
+    assert_int_equal(store_event_last(f->s, &last, NULL), 0);
+    assert_int_equal(last, 3);
+}
+
+int main(void)
+{
+#define WITH_STORE(test)                                                                           \
+    cmocka_unit_test_setup_teardown(test, store_fixture_setup, store_fixture_teardown)
+    const struct CMUnitTest tests[] = {
+        WITH_STORE(a_job_comes_back_as_it_was_stored),
+        WITH_STORE(a_commit_outlives_the_process_and_a_rollback_leaves_nothing),
+        WITH_STORE(a_job_is_found_by_number_and_by_a_name_that_fits_one),
+        WITH_STORE(lists_are_paged_by_id_newest_first),
+        WITH_STORE(a_damaged_spec_is_an_error_of_its_own_kind),
+        WITH_STORE(a_key_belongs_to_a_user),
+        WITH_STORE(a_migration_that_was_changed_after_it_ran_is_refused),
+        WITH_STORE(a_database_of_a_newer_version_is_refused),
+        WITH_STORE(a_migration_that_fails_leaves_the_database_as_it_was),
+        WITH_STORE(checkpoints_are_listed_newest_first_and_stored_once),
+        WITH_STORE(events_come_after_the_one_given_in_their_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
