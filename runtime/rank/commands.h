@@ -1,0 +1,33 @@
+/* What tandem-node asks of a running rank, and what becomes of it at a step boundary.
+ *
+ * Rank 0 alone decides; its decision crosses to the others as one word in the loss's exchange, so
+ * all ranks stop or save after the same step. */
+#ifndef TANDEM_RUNTIME_RANK_COMMANDS_H
+#define TANDEM_RUNTIME_RANK_COMMANDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "runtime/link/link.h"
+
+enum boundary {
+    BOUNDARY_NONE,
+    BOUNDARY_SAVE, /* write a checkpoint and go on */
+    BOUNDARY_STOP, /* write a checkpoint and leave */
+};
+
+/* Zero = nothing asked. */
+struct commands {
+    bool save;
+    bool stop;
+    int64_t stop_step; /* not before this step's end */
+};
+
+/* Takes all commands that lie in the link, without waiting. -1: the other side is gone. */
+int commands_poll(struct commands *c, struct link *link, struct error *err);
+
+/* What is due at the end of step. A save that was asked for is due once. */
+enum boundary commands_take(struct commands *c, int64_t step);
+
+#endif

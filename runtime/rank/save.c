@@ -1,0 +1,200 @@
+#include "runtime/rank/save.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+
+struct saver {
+    struct saver_options options;
+    char parent[1024];       /* JOB/ckpt */
+    struct stream *stream;   /* owned */
+    struct ckpt_state state; /* what is written: live, or the snapshot */
+    void *snapshot;          /* owned; NULL = state is live */
+    struct ckpt_meta meta;   /* of the save under way */
+    /* Written on the stream's thread, read after its sync. */
+    double *num_failed; /* owned; over all ranks, after the exchange */
+    struct error failure;
+};
+
+static size_t buffer_bytes(const struct ckpt_state *state)
+{
+    return (size_t)state->table->flat_numel * dtype_size(state->dtype);
+}
+
+/* One piece of memory for the copies of all buffers that there are. */
+static int alloc_snapshot(struct saver *s, struct error *err)
+{
+    struct device *dev = s->options.dev;
+    size_t bytes = buffer_bytes(&s->state);
+    bool moments = s->state.exp_avg != NULL;
+    s->snapshot = dev->ops->alloc(dev, bytes * (moments ? 3 : 1), MEM_HOST);
+    if (s->snapshot == NULL)
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory to copy the state for saving");
+    s->state.weights = s->snapshot;
+    if (moments) {
+        s->state.exp_avg = (char *)s->snapshot + bytes;
+        s->state.exp_avg_sq = (char *)s->snapshot + 2 * bytes;
+    }
+    return 0;
+}
+
+int saver_new(struct saver **out, const struct saver_options *options, struct error *err)
+{
+    struct saver *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the saver");
+    s->options = *options;
+    s->state = options->live;
+    struct device *dev = options->dev;
+    s->num_failed = dev->ops->alloc(dev, sizeof(*s->num_failed), MEM_HOST);
+    if (s->num_failed == NULL) {
+        error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the saver");
+        goto fail;
+    }
+    if (!fs_join(s->parent, sizeof(s->parent), options->job_dir, "ckpt")) {
+        error_set(err, ERR_INVALID_ARGUMENT, "%s: path too long", options->job_dir);
+        goto fail;
+    }
+    if (dev->ops->stream_new(dev, STREAM_QUEUE, &s->stream, err) != 0 ||
+        (options->async && alloc_snapshot(s, err) != 0))
+        goto fail;
+    *out = s;
+    return 0;
+fail:
+    saver_free(s);
+    return -1;
+}
+
+void saver_free(struct saver *s)
+{
+    if (s == NULL)
+        return;
+    struct device *dev = s->options.dev;
+    if (s->stream != NULL) {
+        dev->ops->stream_sync(dev, s->stream, NULL);
+        dev->ops->stream_free(dev, s->stream);
+    }
+    if (s->snapshot != NULL)
+        dev->ops->free(dev, s->snapshot);
+    if (s->num_failed != NULL)
+        dev->ops->free(dev, s->num_failed);
+    free(s);
+}
+
+/* ---- on the saver's stream --------------------------------------------------------------------
+ */
+
+struct save_call {
+    struct saver *saver;
+};
+
+static int32_t writer_of(const struct saver *s)
+{
+    return s->options.comm != NULL ? s->options.comm->rank : 0;
+}
+
+static int32_t num_writers(const struct saver *s)
+{
+    return s->options.comm != NULL ? s->options.comm->size : 1;
+}
+
+static int write_part(void *args, struct error *err)
+{
+    (void)err; /* a failed write is counted, not raised: the others must hear of it */
+    struct saver *s = ((struct save_call *)args)->saver;
+    *s->num_failed = 0.0;
+    if (ckpt_save_part(s->parent, &s->state, &s->meta, writer_of(s), num_writers(s), &s->failure) !=
+        0)
+        *s->num_failed = 1.0;
+    return 0;
+}
+
+static int commit_checkpoint(struct saver *s, struct error *err)
+{
+    char dir[sizeof(s->parent) + 64];
+    int64_t size_bytes = 0;
+    if (ckpt_commit(s->parent, &s->meta, num_writers(s), dir, sizeof(dir), &size_bytes,
+                    &s->failure) != 0) {
+        *s->num_failed = 1.0;
+        return 0;
+    }
+    const char *slash = strrchr(dir, '/');
+    return report_checkpoint(s->options.report, s->meta.step, slash != NULL ? slash + 1 : dir,
+                             size_bytes, s->meta.loss, err);
+}
+
+static int finish(void *args, struct error *err)
+{
+    struct saver *s = ((struct save_call *)args)->saver;
+    int rc = 0;
+    if (*s->num_failed > 0.0 && s->failure.code == ERR_OK)
+        error_set(&s->failure, ERR_UNAVAILABLE, "another rank could not write its part");
+    else if (*s->num_failed == 0.0 && writer_of(s) == 0)
+        rc = commit_checkpoint(s, err);
+    if (s->failure.code != ERR_OK)
+        log_error("checkpoint of step %lld failed: %s", (long long)s->meta.step, s->failure.text);
+    return rc;
+}
+
+static int enqueue(struct saver *s, struct error *err)
+{
+    struct device *dev = s->options.dev;
+    struct comm *comm = s->options.comm;
+    struct save_call call = {.saver = s};
+    if (dev->ops->host_call(dev, s->stream, write_part, &call, sizeof(call), err) != 0)
+        return -1;
+    if (comm != NULL &&
+        comm->ops->all_reduce(comm, s->stream, s->num_failed, 1, DTYPE_F64, COMM_SUM, err) != 0)
+        return -1;
+    return dev->ops->host_call(dev, s->stream, finish, &call, sizeof(call), err);
+}
+
+/* ---- on the rank's thread ---------------------------------------------------------------------
+ */
+
+static int copy_buffer(struct saver *s, void *dst, const void *src, struct error *err)
+{
+    if (src == NULL)
+        return 0;
+    struct device *dev = s->options.dev;
+    return dev->ops->copy(dev, s->options.compute, dst, src, buffer_bytes(&s->state), COPY_TO_HOST,
+                          err);
+}
+
+static int take_snapshot(struct saver *s, struct error *err)
+{
+    const struct ckpt_state *live = &s->options.live;
+    struct device *dev = s->options.dev;
+    if (copy_buffer(s, s->state.weights, live->weights, err) != 0 ||
+        copy_buffer(s, s->state.exp_avg, live->exp_avg, err) != 0 ||
+        copy_buffer(s, s->state.exp_avg_sq, live->exp_avg_sq, err) != 0)
+        return -1;
+    return dev->ops->stream_sync(dev, s->options.compute, err);
+}
+
+int saver_start(struct saver *s, const struct ckpt_meta *meta, struct error *err)
+{
+    if (saver_wait(s, false, err) != 0)
+        return -1;
+    if (s->snapshot != NULL && take_snapshot(s, err) != 0)
+        return -1;
+    s->meta = *meta;
+    s->failure = (struct error){0};
+    if (enqueue(s, err) != 0)
+        return error_wrap(err, "checkpoint of step %lld", (long long)meta->step);
+    return s->snapshot != NULL ? 0 : saver_wait(s, false, err);
+}
+
+int saver_wait(struct saver *s, bool must_hold, struct error *err)
+{
+    struct device *dev = s->options.dev;
+    if (dev->ops->stream_sync(dev, s->stream, err) != 0)
+        return error_wrap(err, "checkpoint of step %lld", (long long)s->meta.step);
+    if (!must_hold || s->failure.code == ERR_OK)
+        return 0;
+    return error_set(err, s->failure.code, "checkpoint of step %lld: %s", (long long)s->meta.step,
+                     s->failure.text);
+}

@@ -1,0 +1,338 @@
+/* Time of a training step by part, on the cpu backend: a model of 1.2 million parameters, T = 128.
+ *
+ * The kernels' table is wrapped, so each operation is timed where it is called; the rest of a step
+ * is the trainer's own. Shares carry over between machines, milliseconds don't. A second table
+ * shows whole gangs, with their sums and reports, against the same device's matrix peak.
+ * step_bench [MICRO [STEPS]] */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../parallel/gang.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/rng.h"
+#include "kernels/cpu/peak.h"
+#include "plan/params.h"
+#include "runtime/ckpt/ckpt.h"
+#include "runtime/layers/model.h"
+#include "runtime/optim/clip.h"
+#include "runtime/optim/optimizer.h"
+
+static const char config_text[] =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_act\": "
+    "\"silu\","
+    " \"hidden_size\": 128, \"intermediate_size\": 344, \"num_hidden_layers\": 6,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"vocab_size\": 256,"
+    " \"max_position_embeddings\": 256, \"tie_word_embeddings\": false}";
+
+/* ---- the timed table --------------------------------------------------------------------------
+ */
+
+enum part {
+    PART_GEMM,
+    PART_ATTENTION,
+    PART_NORM,
+    PART_ROPE,
+    PART_SWIGLU,
+    PART_ADD,
+    PART_EMBED,
+    PART_LOSS,
+    PART_NORM_OF_GRADIENT,
+    PART_OPTIMIZER,
+    NUM_PARTS,
+};
+static const char *const part_names[NUM_PARTS] = {
+    "matrix products", "attention", "rms norm", "rope",          "swiglu",
+    "residual add",    "embedding", "loss",     "gradient norm", "optimizer",
+};
+static int64_t part_ns[NUM_PARTS];
+static const struct kernels *inner;
+
+#define TIMED(part, call)                                                                          \
+    do {                                                                                           \
+        int64_t begin_ns = clock_mono_ns();                                                        \
+        int rc = inner->call;                                                                      \
+        part_ns[part] += clock_mono_ns() - begin_ns;                                               \
+        return rc;                                                                                 \
+    } while (0)
+
+static int gemm(struct device *dev, struct stream *s, enum dtype t, const struct gemm_args *a,
+                struct error *err)
+{
+    TIMED(PART_GEMM, gemm(dev, s, t, a, err));
+}
+static int embed_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, const void *w,
+                     const int32_t *ids, int64_t r, int64_t v, int64_t d, struct error *err)
+{
+    TIMED(PART_EMBED, embed_fwd(dev, s, t, y, w, ids, r, v, d, err));
+}
+static int embed_bwd(struct device *dev, struct stream *s, enum dtype t, void *dw, const void *dy,
+                     const int32_t *ids, int64_t r, int64_t v, int64_t d, struct error *err)
+{
+    TIMED(PART_EMBED, embed_bwd(dev, s, t, dw, dy, ids, r, v, d, err));
+}
+static int rmsnorm_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, void *rstd,
+                       const void *x, const void *w, int64_t r, int64_t d, double eps,
+                       struct error *err)
+{
+    TIMED(PART_NORM, rmsnorm_fwd(dev, s, t, y, rstd, x, w, r, d, eps, err));
+}
+static int rmsnorm_bwd(struct device *dev, struct stream *s, enum dtype t, void *dx, void *dw,
+                       const void *dy, const void *x, const void *w, const void *rstd, int64_t r,
+                       int64_t d, bool accumulate, void *workspace, struct error *err)
+{
+    TIMED(PART_NORM,
+          rmsnorm_bwd(dev, s, t, dx, dw, dy, x, w, rstd, r, d, accumulate, workspace, err));
+}
+static int rope(struct device *dev, struct stream *s, enum dtype t, void *x, const void *cos,
+                const void *sin, const int32_t *positions, int64_t r, int64_t seq_len,
+                int64_t heads, int64_t e, bool backward, struct error *err)
+{
+    TIMED(PART_ROPE, rope(dev, s, t, x, cos, sin, positions, r, seq_len, heads, e, backward, err));
+}
+static int attention_fwd(struct device *dev, struct stream *s, enum dtype t,
+                         const struct attention_args *a, struct error *err)
+{
+    TIMED(PART_ATTENTION, attention_fwd(dev, s, t, a, err));
+}
+static int attention_bwd(struct device *dev, struct stream *s, enum dtype t,
+                         const struct attention_args *a, struct error *err)
+{
+    TIMED(PART_ATTENTION, attention_bwd(dev, s, t, a, err));
+}
+static int swiglu_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, const void *gate,
+                      const void *up, int64_t n, struct error *err)
+{
+    TIMED(PART_SWIGLU, swiglu_fwd(dev, s, t, y, gate, up, n, err));
+}
+static int swiglu_bwd(struct device *dev, struct stream *s, enum dtype t, void *dgate, void *dup,
+                      const void *dy, const void *gate, const void *up, int64_t n,
+                      struct error *err)
+{
+    TIMED(PART_SWIGLU, swiglu_bwd(dev, s, t, dgate, dup, dy, gate, up, n, err));
+}
+static int add(struct device *dev, struct stream *s, enum dtype t, void *y, const void *a,
+               const void *b, int64_t n, struct error *err)
+{
+    TIMED(PART_ADD, add(dev, s, t, y, a, b, n, err));
+}
+static int cross_entropy(struct device *dev, struct stream *s, enum dtype t, double *nll,
+                         void *dlogits, const void *logits, const int32_t *targets, double dloss,
+                         int64_t r, int64_t v, struct error *err)
+{
+    TIMED(PART_LOSS, cross_entropy(dev, s, t, nll, dlogits, logits, targets, dloss, r, v, err));
+}
+static int sum_squares(struct device *dev, struct stream *s, enum dtype t, double *out,
+                       const void *x, int64_t n, struct error *err)
+{
+    TIMED(PART_NORM_OF_GRADIENT, sum_squares(dev, s, t, out, x, n, err));
+}
+static int adamw(struct device *dev, struct stream *s, enum dtype t, const struct adamw_args *a,
+                 struct error *err)
+{
+    TIMED(PART_OPTIMIZER, adamw(dev, s, t, a, err));
+}
+
+static struct kernels timed_table(const struct kernels *k)
+{
+    struct kernels timed = *k;
+    inner = k;
+    timed.gemm = gemm;
+    timed.embed_fwd = embed_fwd;
+    timed.embed_bwd = embed_bwd;
+    timed.rmsnorm_fwd = rmsnorm_fwd;
+    timed.rmsnorm_bwd = rmsnorm_bwd;
+    timed.rope = rope;
+    timed.attention_fwd = attention_fwd;
+    timed.attention_bwd = attention_bwd;
+    timed.swiglu_fwd = swiglu_fwd;
+    timed.swiglu_bwd = swiglu_bwd;
+    timed.add = add;
+    timed.cross_entropy = cross_entropy;
+    timed.sum_squares = sum_squares;
+    timed.adamw = adamw;
+    return timed;
+}
+
+/* ---- one rank's step --------------------------------------------------------------------------
+ */
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        if ((call) != 0) {                                                                         \
+            fprintf(stderr, "%s\n", err.text);                                                     \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static void print_parts(int64_t all_ns, int64_t forward_ns, int64_t backward_ns, int steps)
+{
+    int64_t known_ns = 0;
+    for (int i = 0; i < NUM_PARTS; i++) {
+        known_ns += part_ns[i];
+        printf("  %-16s %5.1f %%\n", part_names[i], 100.0 * (double)part_ns[i] / (double)all_ns);
+    }
+    printf("  %-16s %5.1f %%\n", "the rest", 100.0 * (double)(all_ns - known_ns) / (double)all_ns);
+    printf("  forward %.1f %%, backward %.1f %%; %.2f ms a step\n",
+           100.0 * (double)forward_ns / (double)all_ns,
+           100.0 * (double)backward_ns / (double)all_ns, (double)all_ns * 1e-6 / steps);
+}
+
+static void bench_parts(const Plan *plan, int steps)
+{
+    struct error err = {0};
+    struct device *dev;
+    const struct kernels *kernels;
+    struct stream *stream;
+    struct param_table table;
+    const TrainingSpec *training = plan->spec->training;
+    TRY(kernels_open("cpu", 1, &dev, &kernels, &err));
+    TRY(dev->ops->stream_new(dev, STREAM_INLINE, &stream, &err));
+    TRY(params_expand(plan, 0, &table, &err));
+    struct kernels timed = timed_table(kernels);
+    size_t flat = (size_t)table.flat_numel * sizeof(float);
+    void *buffers[4];
+    for (int i = 0; i < 4; i++)
+        buffers[i] = dev->ops->alloc(dev, flat, MEM_DEVICE);
+    struct ckpt_state state = {.table = &table, .dtype = DTYPE_F32, .weights = buffers[0]};
+    ckpt_init_random(&state, 1);
+    struct model_options model_options = {
+        plan->model->config, &table,    DTYPE_F32, training->micro_batch_size,
+        training->seq_len,   dev,       &timed,    stream,
+        buffers[0],          buffers[1]};
+    struct optimizer_options optimizer_options = {training->optimizer,
+                                                  &table,
+                                                  {buffers[0], buffers[1], buffers[2], buffers[3]},
+                                                  DTYPE_F32,
+                                                  dev,
+                                                  &timed,
+                                                  stream};
+    struct model *model;
+    struct optimizer *optimizer;
+    TRY(model_new(&model, &model_options, &err));
+    TRY(optimizer_new(&optimizer, &optimizer_options, &err));
+    int64_t rows = training->micro_batch_size * training->seq_len;
+    int32_t *ids = malloc((size_t)(rows + 1) * sizeof(*ids));
+    for (int64_t i = 0; i <= rows; i++)
+        ids[i] = (int32_t)(rng_u64(1, 2, (uint64_t)i) % 256);
+    model_set_batch(model, ids, ids + 1);
+    int32_t num_units = (int32_t)plan->model->config->num_hidden_layers + 2;
+    double *words = dev->ops->alloc(dev, 2 * sizeof(*words), MEM_DEVICE), norm;
+    int64_t all_ns = 0, forward_ns = 0, backward_ns = 0;
+    for (int step = -3; step < steps; step++) {
+        if (step == 0) { /* warm */
+            all_ns = forward_ns = backward_ns = 0;
+            memset(part_ns, 0, sizeof(part_ns));
+        }
+        int64_t begin = clock_mono_ns();
+        TRY(dev->ops->zero(dev, stream, buffers[1], flat, &err));
+        int64_t forward = clock_mono_ns();
+        TRY(model_forward(model, 0, num_units, 1.0 / (double)rows, words, &err));
+        int64_t backward = clock_mono_ns();
+        TRY(model_backward(model, 0, num_units, &err));
+        int64_t end = clock_mono_ns();
+        TRY(clip_norm(dev, &timed, stream, DTYPE_F32, buffers[1], table.flat_numel, words + 1,
+                      &norm, &err));
+        TRY(optimizer_step(optimizer, step + 4, 1e-4, clip_factor(norm, 1.0), &err));
+        forward_ns += backward - forward;
+        backward_ns += end - backward;
+        all_ns += clock_mono_ns() - begin;
+    }
+    printf("one rank, one thread, micro-batch %lld x %lld tokens:\n",
+           (long long)training->micro_batch_size, (long long)training->seq_len);
+    print_parts(all_ns, forward_ns, backward_ns, steps);
+    double flops = plan->flops_per_token * (double)rows * steps / ((double)all_ns * 1e-9);
+    printf("  %.1f GFLOP/s: %.1f %% of the matrix peak of one thread\n", flops * 1e-9,
+           100.0 * flops / peak_flops(DTYPE_F32));
+    model_free(model);
+    optimizer_free(optimizer);
+    free(ids);
+    for (int i = 0; i < 4; i++)
+        dev->ops->free(dev, buffers[i]);
+    dev->ops->free(dev, words);
+    dev->ops->stream_free(dev, stream);
+    params_free(&table);
+    dev->ops->close(dev);
+}
+
+/* ---- whole gangs ------------------------------------------------------------------------------
+ */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void bench_gang(const struct gang_spec *spec)
+{
+    struct gang g = {.plan = gang_plan(spec)};
+    gang_run_well(&g);
+    double ms[GANG_MAX_STEPS];
+    for (int64_t i = 0; i < g.num_steps; i++)
+        ms[i] = g.steps[i].step_ms;
+    qsort(ms, (size_t)g.num_steps, sizeof(*ms), by_value);
+    double median = ms[g.num_steps / 2];
+    double tokens =
+        (double)(g.plan->spec->training->global_batch_size * g.plan->spec->training->seq_len);
+    double flops = g.plan->flops_per_token * tokens / (median * 1e-3);
+    printf("  data %lld micro %lld: %.2f ms a step, %.0f tokens/s, %.1f %% of the peak\n",
+           (long long)spec->data, (long long)spec->micro, median, tokens / (median * 1e-3),
+           100.0 * flops / (peak_flops(DTYPE_F32) * (double)spec->data));
+    plan__free_unpacked((Plan *)g.plan, NULL);
+}
+
+static void write_files(const char *config_path, const char *data_path)
+{
+    uint16_t tokens[129 * 256];
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(*tokens); i++)
+        tokens[i] = (uint16_t)(rng_u64(3, 4, i) % 256);
+    struct error err = {0};
+    TRY(fs_write_atomic(config_path, config_text, sizeof(config_text) - 1, 0600, &err));
+    TRY(fs_write_atomic(data_path, tokens, sizeof(tokens), 0600, &err));
+}
+
+int main(int argc, char **argv)
+{
+    gang_quiet();
+    unsetenv("OPENBLAS_CORETYPE");
+    int64_t micro = argc > 1 ? atoll(argv[1]) : 8;
+    int steps = argc > 2 ? atoi(argv[2]) : 40;
+    if (micro < 1 || micro > 256 || steps < 1 || steps > GANG_MAX_STEPS)
+        return 2;
+    char *dir = gang_make_dir(), config_path[512], data_path[512];
+    fs_join(config_path, sizeof(config_path), dir, "config.json");
+    fs_join(data_path, sizeof(data_path), dir, "data.bin");
+    write_files(config_path, data_path);
+    const struct golden sizes = {.name = "bench", .seq_len = 128};
+    struct gang_spec spec = {
+        .golden = &sizes,
+        .data = 1,
+        .micro = micro,
+        .batch = micro,
+        .steps = steps,
+        .backend = "cpu",
+        .precision = "fp32",
+        .data_path = data_path,
+        .config = config_path,
+        .bucket_mb = "25",
+    };
+    Plan *plan = gang_plan(&spec);
+    bench_parts(plan, steps);
+    plan__free_unpacked(plan, NULL);
+    printf("gangs, ranks as threads:\n");
+    for (spec.data = 1; spec.data <= 2; spec.data++) {
+        spec.batch = spec.data * micro;
+        bench_gang(&spec);
+        spec.batch = spec.data * micro * 4;
+        bench_gang(&spec);
+    }
+    gang_remove_dir(dir);
+    return 0;
+}

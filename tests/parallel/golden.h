@@ -1,0 +1,22 @@
+/* The reference cases under tests/golden: their sizes and their 20-step curves. */
+#ifndef TANDEM_TESTS_PARALLEL_GOLDEN_H
+#define TANDEM_TESTS_PARALLEL_GOLDEN_H
+
+#include <stdint.h>
+
+#define GOLDEN_STEPS 20
+
+struct golden {
+    const char *name;
+    int64_t batch, seq_len; /* of train.bin */
+};
+
+extern const struct golden golden_tiny, golden_tied, golden_deep, golden_deep_tied;
+
+/* Path of a file of the case, in a buffer that the next call of this thread writes again. */
+const char *golden_path(const struct golden *g, const char *file);
+
+/* One curve of train.json: "loss_f64", "grad_norm_f64", "lr". */
+void golden_curve(const struct golden *g, const char *key, double out[GOLDEN_STEPS]);
+
+#endif

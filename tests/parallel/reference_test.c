@@ -1,0 +1,379 @@
+/* Logits and gradients of one batch against Hugging Face's, in fp64, parameter by parameter; on one
+ * rank, and on two that sum their gradients. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "gang.h"
+#include "plan/params.h"
+#include "runtime/ckpt/ckpt.h"
+#include "runtime/ckpt/safetensors.h"
+#include "runtime/comm/comm_host.h"
+#include "runtime/layers/model.h"
+#include "runtime/parallel/dp.h"
+
+#define NUM_ROWS 2
+#define IGNORED (-100)
+
+/* The stored batch holds fp32 copies of fp64 numbers. */
+#define TOLERANCE 2e-7
+
+struct batch {
+    struct st_file *file;
+    int32_t *ids, *targets; /* [2, T] */
+    int64_t num_targets;
+};
+
+static const struct st_tensor *tensor(const struct batch *b, const char *name)
+{
+    const struct st_tensor *t = st_header_find(st_file_header(b->file), name);
+    if (t == NULL)
+        fail_msg("reference.safetensors has no %s", name);
+    return t;
+}
+
+static int32_t *read_ints(const struct batch *b, const char *name, int64_t n)
+{
+    const struct st_tensor *t = tensor(b, name);
+    const char *data = st_file_data(b->file, t);
+    int32_t *out = malloc((size_t)n * sizeof(*out));
+    assert_non_null(out);
+    assert_int_equal(t->end - t->begin, (size_t)n * sizeof(int64_t));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t x;
+        memcpy(&x, data + (size_t)i * sizeof(x), sizeof(x));
+        out[i] = (int32_t)x;
+    }
+    return out;
+}
+
+static struct batch open_batch(const struct golden *golden)
+{
+    struct batch b = {0};
+    struct error err = {0};
+    if (st_open(&b.file, golden_path(golden, "reference.safetensors"), &err) != 0)
+        fail_msg("%s", err.text);
+    b.num_targets = NUM_ROWS * golden->seq_len;
+    b.ids = read_ints(&b, "tokens", b.num_targets);
+    b.targets = read_ints(&b, "labels", b.num_targets);
+    return b;
+}
+
+static void close_batch(struct batch *b)
+{
+    st_close(b->file);
+    free(b->ids);
+    free(b->targets);
+}
+
+/* ---- one rank's forward and backward ----------------------------------------------------------
+ */
+
+struct share {
+    const Plan *plan;
+    const struct batch *batch;
+    const char *model_path;
+    int rank, segment_fd;
+    double *grads; /* out: the sums, flat; the test's */
+    double loss;   /* out: over all ranks */
+    pthread_t thread;
+};
+
+/* The stage's buckets in ready order, then the loss. */
+static void reduce(struct share *s, struct dp *dp, double *loss)
+{
+    const Stage *stage = s->plan->stages[0];
+    struct error err = {0};
+    for (size_t i = 0; i < stage->n_buckets; i++)
+        ASSERT(dp_reduce_bucket(dp, (int32_t)i, &err) == 0);
+    ASSERT(dp_reduce_words(dp, loss, 1, &err) == 0);
+    ASSERT(dp_wait(dp, &err) == 0);
+}
+
+static void *run_share(void *arg)
+{
+    struct share *s = arg;
+    const TrainingSpec *training = s->plan->spec->training;
+    int32_t num_ranks = (int32_t)s->plan->mesh->num_ranks, members[2] = {0, 1};
+    struct error err = {0};
+    struct device *dev;
+    const struct kernels *kernels;
+    struct stream *stream;
+    struct param_table table;
+    struct comm_host_world *world = NULL;
+    struct comm *comm = NULL;
+    ASSERT(kernels_open("ref", 1, &dev, &kernels, &err) == 0);
+    ASSERT(dev->ops->stream_new(dev, STREAM_INLINE, &stream, &err) == 0);
+    ASSERT(params_expand(s->plan, 0, &table, &err) == 0);
+    if (num_ranks > 1) {
+        ASSERT(comm_host_open(&world, s->segment_fd, s->rank, num_ranks, 60000, &err) == 0);
+        ASSERT(comm_host_comm_new(world, dev, members, num_ranks, &comm, &err) == 0);
+    }
+    size_t bytes = (size_t)table.flat_numel * sizeof(double);
+    void *weights = dev->ops->alloc(dev, bytes, MEM_DEVICE);
+    double *grads =
+        world != NULL ? comm_host_alloc(world, bytes) : dev->ops->alloc(dev, bytes, MEM_DEVICE);
+    double *loss = dev->ops->alloc(dev, sizeof(*loss), MEM_DEVICE);
+    ASSERT(weights != NULL && grads != NULL && loss != NULL);
+    struct ckpt_state state = {.table = &table, .dtype = DTYPE_F64, .weights = weights};
+    ASSERT(ckpt_load_hf(s->model_path, &state, &err) == 0);
+
+    struct model_options model_options = {
+        .config = s->plan->model->config,
+        .table = &table,
+        .dtype = DTYPE_F64,
+        .micro_batch_size = training->micro_batch_size,
+        .seq_len = training->seq_len,
+        .dev = dev,
+        .kernels = kernels,
+        .stream = stream,
+        .weights = weights,
+        .grads = grads,
+    };
+    struct dp_options dp_options = {
+        .dev = dev,
+        .compute = stream,
+        .comm = comm,
+        .stage = s->plan->stages[0],
+        .dtype = DTYPE_F64,
+        .grads = grads,
+    };
+    struct model *model;
+    struct dp *dp;
+    ASSERT(model_new(&model, &model_options, &err) == 0);
+    ASSERT(dp_new(&dp, &dp_options, &err) == 0);
+    int32_t num_units = (int32_t)s->plan->model->config->num_hidden_layers + 2;
+    int64_t begin = s->rank * training->micro_batch_size * training->seq_len;
+    model_set_batch(model, s->batch->ids + begin, s->batch->targets + begin);
+    double dloss = 1.0 / (double)s->batch->num_targets;
+    ASSERT(model_forward(model, 0, num_units, dloss, loss, &err) == 0);
+    ASSERT(model_backward(model, 0, num_units, &err) == 0);
+    reduce(s, dp, loss);
+    s->loss = *loss * dloss;
+    memcpy(s->grads, grads, bytes);
+
+    dp_free(dp);
+    model_free(model);
+    if (comm != NULL)
+        comm->ops->free(comm);
+    else
+        dev->ops->free(dev, grads);
+    comm_host_close(world);
+    dev->ops->free(dev, weights);
+    dev->ops->free(dev, loss);
+    dev->ops->stream_free(dev, stream);
+    params_free(&table);
+    dev->ops->close(dev);
+    return NULL;
+}
+
+/* Gradients of the batch on `data` ranks; the caller frees. *plan as made for it. */
+static double *compute_grads(const struct golden *golden, const struct batch *batch, int64_t data,
+                             Plan **plan, double *loss)
+{
+    struct gang_spec spec = {
+        .golden = golden, .data = data, .batch = NUM_ROWS, .micro = NUM_ROWS / data};
+    struct share shares[2] = {0};
+    struct error err = {0};
+    char model_path[512];
+    int fd = -1;
+    *plan = gang_plan(&spec);
+    snprintf(model_path, sizeof(model_path), "%s", golden_path(golden, ""));
+    if (data > 1)
+        assert_int_equal(
+            comm_host_segment_new((int32_t)data, (size_t)(*plan)->memory->shared_bytes, &fd, &err),
+            0);
+    size_t n = (size_t)(*plan)->stages[0]->flat_numel;
+    for (int i = 0; i < data; i++) {
+        shares[i] = (struct share){
+            .plan = *plan, .batch = batch, .model_path = model_path, .rank = i, .segment_fd = fd};
+        shares[i].grads = malloc(n * sizeof(double));
+        assert_non_null(shares[i].grads);
+        assert_int_equal(pthread_create(&shares[i].thread, NULL, run_share, &shares[i]), 0);
+    }
+    for (int i = 0; i < data; i++)
+        pthread_join(shares[i].thread, NULL);
+    if (data > 1) {
+        /* All ranks hold the same bits. */
+        assert_memory_equal(shares[0].grads, shares[1].grads, n * sizeof(double));
+        assert_true(shares[0].loss == shares[1].loss);
+        free(shares[1].grads);
+        close(fd);
+    }
+    *loss = shares[0].loss;
+    return shares[0].grads;
+}
+
+/* ---- comparisons ------------------------------------------------------------------------------
+ */
+
+static double relative_l2(const double *got, const double *want, int64_t n)
+{
+    double off = 0.0, all = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        off += (got[i] - want[i]) * (got[i] - want[i]);
+        all += want[i] * want[i];
+    }
+    return sqrt(off / all);
+}
+
+static void check_param(const struct batch *batch, const struct param *p, const double *grads)
+{
+    char name[PARAM_NAME_MAX + 8];
+    struct error err = {0};
+    snprintf(name, sizeof(name), "grad.%s", p->name);
+    double *want = malloc((size_t)p->numel * sizeof(*want));
+    assert_non_null(want);
+    if (st_read_elements(batch->file, tensor(batch, name), 0, p->numel, want, sizeof(*want),
+                         &err) != 0)
+        fail_msg("%s", err.text);
+    double off = relative_l2(grads + p->offset, want, p->numel);
+    if (!(off <= TOLERANCE))
+        fail_msg("%s: off by %.2e", name, off);
+    free(want);
+}
+
+static void check_grads(const struct golden *golden, int64_t data)
+{
+    struct batch batch = open_batch(golden);
+    Plan *plan;
+    double loss, want_loss;
+    struct error err = {0};
+    double *grads = compute_grads(golden, &batch, data, &plan, &loss);
+    assert_int_equal(st_read_elements(batch.file, tensor(&batch, "loss_f64"), 0, 1, &want_loss,
+                                      sizeof(want_loss), &err),
+                     0);
+    assert_true(fabs(loss / want_loss - 1.0) < 1e-12);
+    struct param_table table;
+    assert_int_equal(params_expand(plan, 0, &table, &err), 0);
+    assert_true(table.num_params > 0);
+    for (int32_t i = 0; i < table.num_params; i++)
+        check_param(&batch, &table.params[i], grads);
+    params_free(&table);
+    free(grads);
+    plan__free_unpacked(plan, NULL);
+    close_batch(&batch);
+}
+
+static const struct golden *const all_cases[] = {&golden_tiny, &golden_tied, &golden_deep,
+                                                 &golden_deep_tied};
+#define NUM_CASES (sizeof(all_cases) / sizeof(all_cases[0]))
+
+static void gradients_on_one_rank_equal_the_reference(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_CASES; i++)
+        check_grads(all_cases[i], 1);
+}
+
+static void gradients_summed_over_two_ranks_equal_the_reference(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_CASES; i++)
+        check_grads(all_cases[i], 2);
+}
+
+/* One divisor: sum of losses / sum of targets, also where the ranks' shares differ. */
+static void ranks_with_unequal_targets_weigh_them_equally(void **state)
+{
+    (void)state;
+    struct batch batch = open_batch(&golden_tiny);
+    for (int64_t i = 0; i < golden_tiny.seq_len - 3; i++) {
+        batch.targets[i] = IGNORED;
+        batch.num_targets--;
+    }
+    Plan *one_plan, *two_plan;
+    double one_loss, two_loss;
+    double *one = compute_grads(&golden_tiny, &batch, 1, &one_plan, &one_loss);
+    double *two = compute_grads(&golden_tiny, &batch, 2, &two_plan, &two_loss);
+    assert_true(fabs(one_loss / two_loss - 1.0) < 1e-13);
+    assert_true(relative_l2(two, one, one_plan->stages[0]->flat_numel) < 1e-13);
+    free(one);
+    free(two);
+    plan__free_unpacked(one_plan, NULL);
+    plan__free_unpacked(two_plan, NULL);
+    close_batch(&batch);
+}
+
+/* ---- forward only -----------------------------------------------------------------------------
+ */
+
+static void check_logits(const struct golden *golden)
+{
+    struct gang_spec spec = {.golden = golden, .batch = NUM_ROWS, .micro = NUM_ROWS};
+    Plan *plan = gang_plan(&spec);
+    struct batch batch = open_batch(golden);
+    struct error err = {0};
+    struct device *dev;
+    const struct kernels *kernels;
+    struct stream *stream;
+    struct param_table table;
+    assert_int_equal(kernels_open("ref", 1, &dev, &kernels, &err), 0);
+    assert_int_equal(dev->ops->stream_new(dev, STREAM_INLINE, &stream, &err), 0);
+    assert_int_equal(params_expand(plan, 0, &table, &err), 0);
+    double *weights = calloc((size_t)table.flat_numel, sizeof(*weights));
+    struct ckpt_state state = {.table = &table, .dtype = DTYPE_F64, .weights = weights};
+    assert_int_equal(ckpt_load_hf(golden_path(golden, ""), &state, &err), 0);
+    struct model_options options = {
+        .config = plan->model->config,
+        .table = &table,
+        .dtype = DTYPE_F64,
+        .micro_batch_size = NUM_ROWS,
+        .seq_len = golden->seq_len,
+        .dev = dev,
+        .kernels = kernels,
+        .stream = stream,
+        .weights = weights,
+    };
+    struct model *model;
+    assert_int_equal(model_new(&model, &options, &err), 0);
+    model_set_batch(model, batch.ids, NULL);
+    int32_t num_units = (int32_t)plan->model->config->num_hidden_layers + 2;
+    assert_int_equal(model_forward(model, 0, num_units, 0.0, NULL, &err), 0);
+
+    const double *got = model_logits(model);
+    int64_t n = NUM_ROWS * golden->seq_len * plan->model->config->vocab_size;
+    double *want = malloc((size_t)n * sizeof(*want));
+    assert_non_null(want);
+    assert_int_equal(
+        st_read_elements(batch.file, tensor(&batch, "logits"), 0, n, want, sizeof(*want), &err), 0);
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(got[i] - want[i]) <= TOLERANCE * fmax(1.0, fabs(want[i]))))
+            fail_msg("%s: logit %lld is %.17g, not %.17g", golden->name, (long long)i, got[i],
+                     want[i]);
+    free(want);
+    free(weights);
+    model_free(model);
+    params_free(&table);
+    dev->ops->stream_free(dev, stream);
+    dev->ops->close(dev);
+    close_batch(&batch);
+    plan__free_unpacked(plan, NULL);
+}
+
+static void logits_equal_the_reference(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_CASES; i++)
+        check_logits(all_cases[i]);
+}
+
+int main(void)
+{
+    gang_quiet();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_equal_the_reference),
+        cmocka_unit_test(gradients_on_one_rank_equal_the_reference),
+        cmocka_unit_test(gradients_summed_over_two_ranks_equal_the_reference),
+        cmocka_unit_test(ranks_with_unequal_targets_weigh_them_equally),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
