@@ -150,7 +150,13 @@ void number_format(char out[NUMBER_TEXT_MAX], double value)
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(out, NUMBER_TEXT_MAX, "%.*g", digits, value);
         if (strtod(out, NULL) == value) {
-            return;
+            break;
         }
+    }
+    /* YAML 1.1 readers take 1e-08 for a word, 1.0e-08 for a number. */
+    char *e = strchr(out, 'e');
+    if (e && !strchr(out, '.')) {
+        memmove(e + 2, e, strlen(e) + 1);
+        memcpy(e, ".0", 2);
     }
 }

@@ -240,7 +240,7 @@ static int set_status(const struct rpc_channel *c, grpc_status_code code, grpc_s
     } else if (code == GRPC_STATUS_DEADLINE_EXCEEDED && strcmp(text, "Deadline Exceeded") == 0) {
         error_set(err, ERR_DEADLINE_EXCEEDED, "no answer from %s in time", c->target);
     } else {
-        error_set(err, (enum error_code)code, "%s", text[0] ? text : error_code_name((int)code));
+        error_set(err, (enum error_code)code, "%s", text[0] ? text : error_code_name((enum error_code)code));
     }
     gpr_free(text);
     return -1;

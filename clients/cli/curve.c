@@ -88,6 +88,28 @@ void curve_add_step(struct curve *c, const StepMetrics *m)
     }
 }
 
+void curve_get_step(const struct curve *c, size_t row, StepMetrics *out)
+{
+    const double *v = c->values + row * c->num_series;
+    double *const fields[] = {&out->loss,    &out->grad_norm,    &out->lr, NULL,
+                              &out->step_ms, &out->tokens_per_s, &out->mfu};
+    protobuf_c_boolean *const has[] = {
+        &out->has_loss,    &out->has_grad_norm,    &out->has_lr, &out->has_tokens,
+        &out->has_step_ms, &out->has_tokens_per_s, &out->has_mfu};
+    ASSERT(c->num_series == sizeof has / sizeof *has);
+    out->has_step = out->has_attempt = 1;
+    out->step = c->steps[row];
+    out->attempt = c->attempts[row];
+    for (size_t i = 0; i < c->num_series; i++) {
+        *has[i] = !isnan(v[i]);
+        if (fields[i]) {
+            *fields[i] = v[i];
+        } else {
+            out->tokens = isnan(v[i]) ? 0 : (int64_t)v[i];
+        }
+    }
+}
+
 void curve_free(struct curve *c)
 {
     free(c->steps);

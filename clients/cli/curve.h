@@ -24,6 +24,8 @@ int curve_choose(struct curve *c, char *text, struct error *err);
 /* Adds the rows of one reply. Columns that are missing give NaN. */
 void curve_add(struct curve *c, const Metrics *m);
 void curve_add_step(struct curve *c, const StepMetrics *m);
+/* The other way: needs all series, in their own order. */
+void curve_get_step(const struct curve *c, size_t row, StepMetrics *out);
 void curve_free(struct curve *c);
 /* One row: csv line, JSON object, YAML flow mapping. %.17g; what isn't there is empty or null. */
 void curve_csv_head(const struct curve *c, struct buf *out);

@@ -18,6 +18,9 @@ enum {
     RETRY_MS = 500,         /* between attempts to find it again */
 };
 
+/* Weight of a step in the mean that the ETA stands on: about the last 100 count. */
+#define STEP_SHARE_MIN 0.01
+
 struct follow {
     struct cli *cli;
     bool quiet;
@@ -25,7 +28,8 @@ struct follow {
     char id[32];           /* its number, once known */
     int64_t last_event_id; /* 0 = none seen */
     struct progress now;
-    double step_s;         /* smoothed; NaN = not known */
+    double step_s;         /* of the latest steps, the mean; NaN = not known */
+    int num_steps;         /* that went into it */
     bool fresh;            /* figures that were not shown yet */
     bool bar_shown;        /* the cursor stands behind a bar */
     int64_t shown_ms;      /* when */
@@ -115,7 +119,9 @@ static void take_metrics(struct follow *f, const StepMetrics *m)
     p->mfu = m->has_mfu && m->mfu > 0 ? m->mfu : NAN;
     if (m->has_step_ms && m->step_ms > 0) {
         double s = m->step_ms / 1000;
-        f->step_s = isnan(f->step_s) ? s : 0.9 * f->step_s + 0.1 * s;
+        f->num_steps++;
+        double share = 1.0 / f->num_steps > STEP_SHARE_MIN ? 1.0 / f->num_steps : STEP_SHARE_MIN;
+        f->step_s = isnan(f->step_s) ? s : (1 - share) * f->step_s + share * s;
         p->eta_s = f->step_s * (double)(p->total_steps - p->step);
     }
     p->note = NULL;
@@ -132,17 +138,17 @@ static void take_event(struct follow *f, const Event *e)
     const char *message = e->message ? e->message : "";
     const char *cause = job_cause(e->cause, e->has_to ? e->to : (JobState)0);
     if (e->has_to) {
-        bool both = cause[0] && message[0];
-        snprintf(text, sizeof text, "%s%s%s", cause, both ? ": " : "", message);
+        snprintf(text, sizeof text, "%s%s%s", cause, cause[0] && message[0] ? ": " : "", message);
         say(f, e->time_us, job_state_colour(e->to), job_state_word(e->to), text);
         f->step_s = NAN;
+        f->num_steps = 0;
         f->now.eta_s = NAN;
     } else if (strcmp(kind, "dropped") == 0) {
-        snprintf(text, sizeof text, "%lld events were lost on the way", (long long)e->dropped);
-        say(f, e->time_us, NULL, kind, text);
+        snprintf(text, sizeof text, "%lld updates came too fast for this screen",
+                 (long long)e->dropped);
+        say(f, clock_wall_us(), NULL, "skipped", text);
     } else if (strcmp(kind, "checkpoint") == 0) {
-        snprintf(text, sizeof text, "%s%sstep %lld", message, message[0] ? ", " : "",
-                 (long long)e->step);
+        snprintf(text, sizeof text, "step %lld  %s", (long long)e->step, message);
         say(f, e->time_us, NULL, kind, e->has_step ? text : message);
     } else {
         say(f, e->time_us, NULL, kind, message[0] ? message : cause);

@@ -81,9 +81,9 @@ static void add_row(struct table *t, const Job *j)
 
 static void print(const struct cli *cli, const struct jobs *jobs, bool all)
 {
-    static const char *const names[] = {">id",   "name",    "state",    ">step",
-                                        ">loss", ">tok/s",  ">devices", ">attempt",
-                                        "user",  "created", "cause",    NULL};
+    static const char *const names[] = {">id",   "name",          "state",    ">step",
+                                        ">loss", ">tokens_per_s", ">devices", ">attempt",
+                                        "user",  "created",       "cause",    NULL};
     if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
         list_print(cli, (const ProtobufCMessage *const *)jobs->items, jobs->num);
         return;

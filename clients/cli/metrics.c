@@ -7,13 +7,14 @@
 #include "clients/cli/curve.h"
 #include "clients/cli/follow.h"
 #include "clients/cli/human.h"
+#include "clients/cli/job.h"
 #include "clients/cli/plot.h"
 #include "clients/cli/table.h"
 #include "clients/cli/terminal.h"
 #include "clients/cli/verbs.h"
 
 enum {
-    TABLE_ROWS = 24, /* that a table shows unless --points says otherwise */
+    TABLE_ROWS = 20, /* that a table shows unless it is told which */
     PLOT_POINTS = 2000,
     PLOT_HEIGHT_MAX = 20,
     FOLLOW_WAIT_MS = 200,
@@ -143,12 +144,26 @@ static void print_rows(const struct cli *cli, const struct curve *c)
     buf_free(&out);
 }
 
+/* A table without bounds shows where the run is now. */
+static int from_latest(struct cli *cli, struct ask *a, struct error *err)
+{
+    Job *job;
+    if (job_get(cli, a->job, &job, err)) {
+        return -1;
+    }
+    a->from = job->step > TABLE_ROWS ? job->step - TABLE_ROWS + 1 : 0;
+    job__free_unpacked(job, NULL);
+    return 0;
+}
+
 static int print_once(struct cli *cli, struct ask *a, struct curve *c)
 {
     struct error err;
-    if (!a->points_given && cli->format == FORMAT_TABLE) {
-        a->points = TABLE_ROWS;
-    } else if (!a->points_given && cli->format == FORMAT_PLOT) {
+    bool latest = cli->format == FORMAT_TABLE && !a->points_given && !a->from && !a->to;
+    if (latest && from_latest(cli, a, &err)) {
+        return cli_fail(&err);
+    }
+    if (!a->points_given && cli->format == FORMAT_PLOT) {
         a->points = PLOT_POINTS;
     }
     if (fetch(cli, a, c, &err)) {
@@ -165,8 +180,8 @@ static int print_once(struct cli *cli, struct ask *a, struct curve *c)
         print_plots(cli, c, a->job);
     } else if (cli->format == FORMAT_TABLE) {
         print_table(cli, c);
-        if (!a->points_given && c->num_rows >= TABLE_ROWS) {
-            fprintf(stderr, "(a selection of the steps; --points 0 or -o csv gives all)\n");
+        if (latest && a->from > 1) {
+            fprintf(stderr, "(the latest steps; --from 1, or -o csv, gives all)\n");
         }
     } else {
         print_rows(cli, c);
@@ -202,14 +217,59 @@ static void print_step(const struct cli *cli, struct curve *c, const StepMetrics
     buf_free(&out);
 }
 
+/* What was printed last, and whether a row comes behind it. */
+struct cursor {
+    int32_t attempt;
+    int64_t step;
+};
+
+static bool is_behind(const struct cursor *at, int32_t attempt, int64_t step)
+{
+    return attempt > at->attempt || (attempt == at->attempt && step > at->step);
+}
+
+static void take_step(const struct cli *cli, const struct ask *a, struct curve *c,
+                      struct cursor *at, const StepMetrics *m)
+{
+    if (!is_behind(at, m->attempt, m->step)) {
+        return;
+    }
+    *at = (struct cursor){m->attempt, m->step};
+    if (m->step >= a->from && (a->to == 0 || m->step <= a->to)) {
+        print_step(cli, c, m);
+    }
+}
+
+/* The stream was too fast for us: reads what it left out from the database. */
+static int fill_gap(struct cli *cli, const struct ask *a, struct curve *c, struct cursor *at,
+                    struct error *err)
+{
+    struct curve all = {0};
+    struct ask missing = {.job = a->job, .from = at->step + 1};
+    curve_choose(&all, NULL, NULL);
+    int r = fetch(cli, &missing, &all, err);
+    for (size_t i = 0; r == 0 && i < all.num_rows; i++) {
+        StepMetrics m = STEP_METRICS__INIT;
+        curve_get_step(&all, i, &m);
+        take_step(cli, a, c, at, &m);
+    }
+    curve_free(&all);
+    return r;
+}
+
 /* 0 = the stream ended (or Ctrl-C), -1 = err. */
-static int read_stream(struct cli *cli, const struct ask *a, struct curve *c,
-                       WatchMetricsRequest *q, struct error *err)
+static int read_stream(struct cli *cli, const struct ask *a, struct curve *c, struct cursor *at,
+                       struct error *err)
 {
     struct rpc_channel *channel;
     struct rpc_stream *s;
+    WatchMetricsRequest q = WATCH_METRICS_REQUEST__INIT;
+    q.job = (char *)(uintptr_t)a->job;
+    q.has_after_attempt = q.has_after_step = 1;
+    q.after_attempt = at->attempt;
+    q.after_step = at->step;
     if (cli_channel(cli, &channel, err) ||
-        rpc_stream_open(channel, "/tandem.v1.Runs/WatchMetrics", &q->base, &s, err)) {
+        rpc_stream_open(channel, "/tandem.v1.Runs/WatchMetrics", &q.base, &s, err)) {
         return -1;
     }
     int r = 1;
@@ -224,16 +284,11 @@ static int read_stream(struct cli *cli, const struct ask *a, struct curve *c,
             break;
         }
         const WatchMetricsReply *w = (const WatchMetricsReply *)message;
-        if (w->metrics) {
-            q->after_attempt = w->metrics->attempt;
-            q->after_step = w->metrics->step;
-            if (w->metrics->step >= a->from && (a->to == 0 || w->metrics->step <= a->to)) {
-                print_step(cli, c, w->metrics);
-            }
+        if (w->dropped > 0 && fill_gap(cli, a, c, at, err)) {
+            r = -1;
         }
-        if (w->dropped > 0) {
-            fprintf(stderr, "tandem: %lld steps were too fast for this terminal\n",
-                    (long long)w->dropped);
+        if (r > 0 && w->metrics) {
+            take_step(cli, a, c, at, w->metrics);
         }
         protobuf_c_message_free_unpacked(message, NULL);
     }
@@ -243,11 +298,9 @@ static int read_stream(struct cli *cli, const struct ask *a, struct curve *c,
 
 static int follow(struct cli *cli, const struct ask *a, struct curve *c)
 {
-    WatchMetricsRequest q = WATCH_METRICS_REQUEST__INIT;
+    struct cursor at = {0};
     struct error err;
     int64_t away_since_ms = 0;
-    q.job = (char *)(uintptr_t)a->job;
-    q.has_after_attempt = q.has_after_step = 1;
     terminal_catch_interrupt();
     if (cli->format == FORMAT_CSV) {
         struct buf head = {0};
@@ -256,17 +309,17 @@ static int follow(struct cli *cli, const struct ask *a, struct curve *c)
         buf_free(&head);
     }
     for (;;) {
-        int64_t seen_step = q.after_step;
-        int r = read_stream(cli, a, c, &q, &err);
+        struct cursor before = at;
+        int r = read_stream(cli, a, c, &at, &err);
         if (terminal_interrupted()) {
             return EXIT_DETACHED;
         }
         if (r == 0) {
             return EXIT_DONE;
         }
-        away_since_ms =
-            q.after_step > seen_step || !away_since_ms ? clock_mono_ms() : away_since_ms;
-        if (err.code != ERR_UNAVAILABLE || q.after_attempt == 0 ||
+        bool moved = is_behind(&before, at.attempt, at.step);
+        away_since_ms = moved || !away_since_ms ? clock_mono_ms() : away_since_ms;
+        if (err.code != ERR_UNAVAILABLE || at.attempt == 0 ||
             clock_mono_ms() - away_since_ms > AWAY_LIMIT_MS) {
             return cli_fail(&err);
         }

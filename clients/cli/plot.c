@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "clients/cli/human.h"
 
 enum { LABEL_WIDTH = 9, WIDTH_MIN = 24, WIDTH_MAX = 400, HEIGHT_MIN = 6, HEIGHT_MAX = 100 };
 
@@ -121,11 +122,16 @@ static void put_row(struct buf *out, const struct canvas *c, int row, bool utf8)
     }
 }
 
-static void put_y_label(struct buf *out, const struct plot *p, double value, bool shown)
+/* As many digits as tell the labels apart. */
+static void put_y_label(struct buf *out, const struct plot *p, struct range ry, double value,
+                        bool shown)
 {
-    char text[32] = "";
-    if (shown) {
-        snprintf(text, sizeof text, "%.4g", value);
+    char text[HUMAN_MAX] = "";
+    double largest = fmax(fabs(ry.low), fabs(ry.high)), span = (ry.high - ry.low) / largest;
+    if (shown && value >= 1e4 && span > 0.1) {
+        human_count(text, value);
+    } else if (shown) {
+        snprintf(text, sizeof text, "%.*g", span > 0.1 ? 3 : span > 0.01 ? 4 : 6, value);
     }
     const char *axis = p->utf8 ? (shown ? "\xE2\x94\xA4" : "\xE2\x94\x82") : (shown ? "+" : "|");
     buf_printf(out, "%*.*s %s", LABEL_WIDTH - 1, LABEL_WIDTH - 1, text, axis);
@@ -171,7 +177,7 @@ void plot_draw(struct buf *out, const struct plot *p)
     for (int row = 0; row < c.rows; row++) {
         bool shown = row == 0 || row == c.rows - 1 || (row % every == 0 && row < c.rows - 2);
         double share = (double)row / (c.rows - 1);
-        put_y_label(out, p, ry.high - share * (ry.high - ry.low), shown);
+        put_y_label(out, p, ry, ry.high - share * (ry.high - ry.low), shown);
         buf_puts(out, p->colour ? p->colour : "");
         put_row(out, &c, row, p->utf8);
         buf_puts(out, p->colour ? "\033[0m\n" : "\n");

@@ -6,29 +6,45 @@
 
 #include "clients/cli/human.h"
 
-enum { MAX_PARTS = 6, BAR_MIN = 8, BAR_MAX = 40, NAME_MAX_WIDTH = 24, FIGURES_WIDTH = 64 };
+enum { NUM_PARTS = 5, PART_BYTES = 48, BAR_MIN = 8, BAR_MAX = 40, NAME_MAX_WIDTH = 24 };
+/* What all figures need beside the bar. */
+enum { FIGURES_WIDTH = 64 };
 
-/* The figures, the most important first; how many. */
-static int figures(const struct progress *p, char parts[MAX_PARTS][48])
+/* In the order of the line; "" = not known. */
+static void figures(const struct progress *p, char parts[NUM_PARTS][PART_BYTES])
 {
     char h[HUMAN_MAX];
-    int n = 0;
+    memset(parts, 0, NUM_PARTS * PART_BYTES);
     if (!isnan(p->loss)) {
-        snprintf(parts[n++], 48, "loss %s", human_value(h, p->loss));
-    }
-    if (!isnan(p->eta_s)) {
-        snprintf(parts[n++], 48, "ETA %s", human_duration(h, p->eta_s));
-    }
-    if (!isnan(p->tokens_per_s)) {
-        snprintf(parts[n++], 48, "%s tok/s", human_count(h, p->tokens_per_s));
-    }
-    if (!isnan(p->mfu)) {
-        snprintf(parts[n++], 48, "MFU %.1f%%", 100 * p->mfu);
+        snprintf(parts[0], PART_BYTES, "loss %s", human_value(h, p->loss));
     }
     if (!isnan(p->grad_norm)) {
-        snprintf(parts[n++], 48, "|g| %s", human_value(h, p->grad_norm));
+        snprintf(parts[1], PART_BYTES, "|g| %s", human_value(h, p->grad_norm));
     }
-    return n;
+    if (!isnan(p->tokens_per_s)) {
+        snprintf(parts[2], PART_BYTES, "%s tok/s", human_count(h, p->tokens_per_s));
+    }
+    if (!isnan(p->mfu)) {
+        snprintf(parts[3], PART_BYTES, "MFU %.1f%%", 100 * p->mfu);
+    }
+    if (!isnan(p->eta_s)) {
+        snprintf(parts[4], PART_BYTES, "ETA %s", human_duration(h, p->eta_s));
+    }
+}
+
+/* Empties what doesn't fit, the least important first to go. */
+static void fit(char parts[NUM_PARTS][PART_BYTES], int room)
+{
+    static const int by_importance[NUM_PARTS] = {0, 4, 2, 3, 1};
+    for (int i = 0; i < NUM_PARTS; i++) {
+        char *part = parts[by_importance[i]];
+        int need = part[0] ? (int)human_width(part) + 2 : 0;
+        if (need > room) {
+            part[0] = 0;
+        } else {
+            room -= need;
+        }
+    }
 }
 
 static void draw_cells(struct buf *out, double share, int cells, bool utf8, bool colour)
@@ -60,10 +76,11 @@ static void draw_cells(struct buf *out, double share, int cells, bool utf8, bool
 
 void progress_bar(struct buf *out, const struct progress *p, int width, bool utf8, bool colour)
 {
-    char parts[MAX_PARTS][48], name[128], count[64];
-    int num_parts = p->note ? 0 : figures(p, parts);
+    char parts[NUM_PARTS][PART_BYTES], name[128], count[64];
+    figures(p, parts);
     if (p->note) {
-        snprintf(parts[num_parts++], 48, "%s", p->note);
+        memset(parts, 0, sizeof parts);
+        snprintf(parts[0], PART_BYTES, "%s", p->note);
     }
     snprintf(name, sizeof name, "%.*s", NAME_MAX_WIDTH, p->name ? p->name : "");
     snprintf(count, sizeof count, "%lld/%lld", (long long)p->step, (long long)p->total_steps);
@@ -83,12 +100,9 @@ void progress_bar(struct buf *out, const struct progress *p, int width, bool utf
         buf_putc(out, ' ');
     }
     buf_puts(out, count);
-    for (int i = 0; i < num_parts; i++) {
-        int need = (int)human_width(parts[i]) + 2;
-        if (need <= room) {
-            buf_printf(out, "  %s", parts[i]);
-            room -= need;
-        }
+    fit(parts, room);
+    for (int i = 0; i < NUM_PARTS; i++) {
+        buf_printf(out, "%s%s", parts[i][0] ? "  " : "", parts[i]);
     }
 }
 

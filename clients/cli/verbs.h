@@ -7,6 +7,7 @@
 extern const struct verb verb_cancel;
 extern const struct verb verb_ckpt;
 extern const struct verb verb_doctor;
+extern const struct verb verb_explain;
 extern const struct verb verb_generate;
 extern const struct verb verb_init;
 extern const struct verb verb_logs;

@@ -53,7 +53,7 @@ int ckpt_save_part(const char *parent, const struct ckpt_state *state,
                    const struct ckpt_meta *meta, int32_t writer, int32_t num_writers,
                    struct error *err);
 /* Checks that every writer's part is there, writes manifest, renames, writes COMPLETE. *dir gets
- * the folder's path; *size_bytes what it holds. */
+ * the folder's name; *size_bytes what it holds. */
 int ckpt_commit(const char *parent, const struct ckpt_meta *meta, int32_t num_writers, char *dir,
                 size_t dir_size, int64_t *size_bytes, struct error *err);
 /* Instead of the commit, where a writer failed: gives the space back. */

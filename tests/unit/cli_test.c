@@ -244,6 +244,30 @@ static void curve_csv_has_full_precision_in_the_order_asked_for(void **state)
     curve_free(&c);
 }
 
+/* A step that came as a row of columns is the step that a stream would have brought. */
+static void step_survives_the_way_through_a_curve(void **state)
+{
+    (void)state;
+    StepMetrics in = STEP_METRICS__INIT, out = STEP_METRICS__INIT;
+    in.step = 7;
+    in.attempt = 2;
+    in.has_loss = in.has_tokens = in.has_mfu = 1;
+    in.loss = 2.5;
+    in.tokens = 1 << 20;
+    in.mfu = 0.25;
+    struct curve c = {0};
+    curve_choose(&c, NULL, NULL);
+    curve_add_step(&c, &in);
+    curve_get_step(&c, 0, &out);
+    assert_int_equal(out.step, 7);
+    assert_int_equal(out.attempt, 2);
+    assert_true(out.has_loss && out.loss == 2.5);
+    assert_true(out.has_tokens && out.tokens == 1 << 20);
+    assert_true(out.has_mfu && out.mfu == 0.25);
+    assert_false(out.has_grad_norm || out.has_lr || out.has_step_ms || out.has_tokens_per_s);
+    curve_free(&c);
+}
+
 static void unknown_series_names_the_nearest(void **state)
 {
     (void)state;
@@ -533,6 +557,7 @@ int main(void)
         cmocka_unit_test(table_is_aligned_by_characters),
         cmocka_unit_test(csv_is_raw_and_quoted),
         cmocka_unit_test(curve_csv_has_full_precision_in_the_order_asked_for),
+        cmocka_unit_test(step_survives_the_way_through_a_curve),
         cmocka_unit_test(unknown_series_names_the_nearest),
         cmocka_unit_test(progress_line_has_every_figure),
         cmocka_unit_test(progress_bar_never_outgrows_the_terminal),

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "plan/spec_check.h"
+#include "plan/spec_docs.h"
 #include "plan/spec_rules.h"
 #include "proto/field.h"
 #include "proto/text.h"
@@ -130,7 +131,8 @@ static const struct {
      "2147483648",
      "training.steps: 9007199254740992: with 36028797018963968 tokens a step that is more than "
      "2^62 tokens"},
-    {"training.steps=null|training.tokens=0", "training.tokens: 0: wants a number from 1 to 1e+18"},
+    {"training.steps=null|training.tokens=0",
+     "training.tokens: 0: wants a number from 1 to 1.0e+18"},
     {"training.steps=null|training.epochs=0",
      "training.epochs: 0: wants a number above 0 and up to 1000000000"},
     {"training.seq_len=0", "training.seq_len: 0: wants a whole number from 1 to 16777216"},
@@ -140,7 +142,7 @@ static const struct {
      "training.global_batch_size: -4: wants a whole number from 1 to 2147483648"},
     {"training.micro_batch_size=0",
      "training.micro_batch_size: 0: wants a whole number from 1 to 2147483648"},
-    {"training.clip_grad_norm=-1", "training.clip_grad_norm: -1: wants a number from 0 to 1e+30"},
+    {"training.clip_grad_norm=-1", "training.clip_grad_norm: -1: wants a number from 0 to 1.0e+30"},
     {"training.dropout=1.5", "training.dropout: 1.5: wants a number from 0 to 1"},
     {"training.optimizer.lr=-0.1", "training.optimizer.lr: -0.1: wants a number from 0 to 1000000"},
     {"training.optimizer.eps=0", "training.optimizer.eps: 0: wants a number above 0 and up to 1"},
@@ -425,7 +427,7 @@ static void what_only_the_wire_can_hold_is_refused(void **state)
     spec->training->has_clip_grad_norm = 1;
     spec->training->clip_grad_norm = NAN;
     assert_int_equal(spec_check(spec, &err), -1);
-    assert_string_equal(err.text, "training.clip_grad_norm: nan: wants a number from 0 to 1e+30");
+    assert_string_equal(err.text, "training.clip_grad_norm: nan: wants a number from 0 to 1.0e+30");
     job_spec__free_unpacked(spec, NULL);
 
     spec = parse(LEAST);
@@ -459,6 +461,89 @@ static void a_field_of_a_newer_version_is_refused(void **state)
     assert_int_equal(spec_check(spec, &err), -1);
     assert_string_equal(err.text, "field number 1999 is not known to this version of the server");
     job_spec__free_unpacked(spec, NULL);
+}
+
+/* ---- the reference --------------------------------------------------------------------------- */
+
+static char *read_source(const char *name)
+{
+    struct error err = {0};
+    char path[512], *text = NULL;
+    size_t len;
+    snprintf(path, sizeof path, "%s/%s", TANDEM_SOURCE_DIR, name);
+    if (fs_read_file(path, TEXT_MAX_BYTES, &text, &len, &err)) {
+        fail_msg("%s", err.text);
+    }
+    return text;
+}
+
+/* docs/job-spec.md says what the program does. */
+static void the_reference_is_up_to_date(void **state)
+{
+    (void)state;
+    char *text = read_source("docs/job-spec.md");
+    struct buf made = {0};
+    spec_docs_markdown(&made);
+    if (strcmp(text, made.data) != 0) {
+        fail_msg("docs/job-spec.md is not what `tandem explain --markdown` prints");
+    }
+    buf_free(&made);
+    free(text);
+}
+
+/* The files that the reference shows are valid, and the whole one states the defaults. */
+static void the_files_in_the_reference_are_valid(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    struct buf made = {0};
+    spec_docs_markdown(&made);
+    char *rest = made.data;
+    for (int i = 0; i < 2; i++) {
+        char *text = strstr(rest, "```yaml\n");
+        assert_non_null(text);
+        text += 8;
+        char *end = strstr(text, "```");
+        assert_non_null(end);
+        ProtobufCMessage *m = NULL;
+        if (text_parse("job-spec.md", text, (size_t)(end - text), &job_spec__descriptor, &m,
+                       &err)) {
+            fail_msg("%s", err.text);
+        }
+        assert_int_equal(text_set(m, "model.path", "/m", &err), 0);
+        assert_int_equal(text_set(m, "data.train.0.path", "/d", &err), 0);
+        ProtobufCMessage *before = text_clone(m);
+        if (spec_check((JobSpec *)m, &err)) {
+            fail_msg("%s", err.text);
+        }
+        if (i == 1) {
+            assert_int_equal(text_set(before, "resources.devices", "1", &err), 0);
+            expect_same(m, before);
+        }
+        protobuf_c_message_free_unpacked(before, NULL);
+        protobuf_c_message_free_unpacked(m, NULL);
+        rest = end + 3;
+    }
+    buf_free(&made);
+}
+
+/* The examples pass the check once their paths are absolute, as the CLI makes them. */
+static void the_examples_are_valid(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"examples/quickstart.yaml", "examples/small-llama.yaml"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct error err = {0};
+        char *text = read_source(files[i]);
+        JobSpec *spec = parse(text);
+        assert_non_null(spec->model->config);
+        assert_int_equal(text_set(&spec->base, "model.config", "/c", &err), 0);
+        if (spec_check(spec, &err)) {
+            fail_msg("%s: %s", files[i], err.text);
+        }
+        job_spec__free_unpacked(spec, NULL);
+        free(text);
+    }
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -520,6 +605,9 @@ int main(void)
         cmocka_unit_test(priority_and_interval_are_read_as_numbers),
         cmocka_unit_test(what_only_the_wire_can_hold_is_refused),
         cmocka_unit_test(a_field_of_a_newer_version_is_refused),
+        cmocka_unit_test(the_reference_is_up_to_date),
+        cmocka_unit_test(the_files_in_the_reference_are_valid),
+        cmocka_unit_test(the_examples_are_valid),
         cmocka_unit_test(every_field_has_a_rule_and_every_rule_a_field),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -315,9 +315,9 @@ static void doubles_are_written_short_and_exact(void **state)
         double value;
         const char *text;
     } all[] = {{0.1, "0.1"},      {1.0 / 3, "0.3333333333333333"},
-               {1e-8, "1e-08"},   {65536, "65536"},
+               {1e-8, "1.0e-08"},   {65536, "65536"},
                {3e-4, "0.0003"},  {-0.0, "-0"},
-               {1e300, "1e+300"}, {5e-324, "4.94065645841247e-324"}};
+               {1e300, "1.0e+300"}, {5e-324, "4.94065645841247e-324"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char text[NUMBER_TEXT_MAX];
         number_format(text, all[i].value);
