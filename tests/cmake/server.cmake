@@ -6,3 +6,10 @@ tandem_test(scheduler_test ${CMAKE_SOURCE_DIR}/tests/unit/scheduler_test.c tande
 tandem_test(supervisor_test ${CMAKE_SOURCE_DIR}/tests/unit/supervisor_test.c tandem_server)
 tandem_test(store_test ${CMAKE_SOURCE_DIR}/tests/unit/store_test.c test_store_fixture)
 tandem_test(curve_test ${CMAKE_SOURCE_DIR}/tests/unit/curve_test.c tandem_server test_store_fixture)
+add_executable(fake_rank ${CMAKE_SOURCE_DIR}/tests/e2e/helpers/fake_rank.c)
+target_link_libraries(fake_rank PRIVATE tandem_flags tandem_link)
+find_program(PYTHON_WITH_GRPC python3 PATHS /usr/bin NO_DEFAULT_PATH)
+add_test(NAME server_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/server_test.py)
+set_tests_properties(server_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900
+  ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")

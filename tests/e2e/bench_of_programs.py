@@ -1,0 +1,185 @@
+"""What the end-to-end tests of the controller share: a folder of programs in which tandem-rank is
+the fake one, a tandemd that can be killed and started again on the same data, stubs, and looking
+for processes. Exits 77 where grpc for Python or the programs aren't there."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("TANDEM_BIN", ROOT / "build/dev/bin")).resolve()
+TINY = ROOT / "tests/golden/llama-tiny"
+DEADLINE = 60  # seconds, of every call and wait; far above what any should take
+
+
+def skip(reason):
+    print(f"SKIPPED: {reason}")
+    sys.exit(77)
+
+
+try:
+    import grpc
+    import grpc_tools
+    from grpc_tools import protoc
+except ImportError as missing:
+    skip(f"{missing}; script/bootstrap --test installs it")
+
+
+def make_stubs(folder):
+    protos = sorted((ROOT / "proto/tandem/v1").glob("*.proto"))
+    well_known = pathlib.Path(grpc_tools.__file__).parent / "_proto"
+    status = protoc.main(["protoc", f"-I{ROOT / 'proto'}", f"-I{well_known}",
+                          f"--python_out={folder}", f"--grpc_python_out={folder}",
+                          *map(str, protos)])
+    assert status == 0, "protoc refused the .proto files"
+    sys.path.insert(0, str(folder))
+
+    class Stubs:
+        from tandem.v1 import admin_pb2 as admin
+        from tandem.v1 import admin_pb2_grpc as admin_rpc
+        from tandem.v1 import checkpoints_pb2 as checkpoints
+        from tandem.v1 import checkpoints_pb2_grpc as checkpoints_rpc
+        from tandem.v1 import cluster_pb2 as cluster
+        from tandem.v1 import cluster_pb2_grpc as cluster_rpc
+        from tandem.v1 import jobs_pb2 as jobs
+        from tandem.v1 import jobs_pb2_grpc as jobs_rpc
+        from tandem.v1 import plans_pb2 as plans
+        from tandem.v1 import plans_pb2_grpc as plans_rpc
+        from tandem.v1 import runs_pb2 as runs
+        from tandem.v1 import runs_pb2_grpc as runs_rpc
+        from tandem.v1 import worker_pb2 as worker
+        from tandem.v1 import worker_pb2_grpc as worker_rpc
+    return Stubs
+
+
+def link_programs(folder, rank):
+    """Hard links: tandemd starts its neighbours from its own folder."""
+    folder.mkdir()
+    for name in ("tandemd", "tandem-node", "tandem-probe", "tandem"):
+        if not (BIN / name).exists():
+            skip(f"{BIN / name} isn't built")
+        try:
+            os.link(BIN / name, folder / name)
+        except OSError:
+            shutil.copy2(BIN / name, folder / name)
+    if not (BIN / rank).exists():
+        skip(f"{BIN / rank} isn't built")
+    shutil.copy2(BIN / rank, folder / "tandem-rank")
+    return folder
+
+
+def wait_for(what, condition, seconds=DEADLINE):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"waited {seconds} s for {what}")
+
+
+def processes(folder):
+    """pid -> command line of the living processes whose command line or log mentions folder."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            exe = os.readlink(entry / "exe")
+            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if exe.startswith(str(folder)) and state not in "ZX":
+            found[int(entry.name)] = exe
+    return found
+
+
+class Server:
+    """tandemd --dev on a unix socket; killed and started again at will."""
+
+    def __init__(self, m, folder, programs, devices=4):
+        self.m, self.folder, self.programs, self.devices = m, folder, programs, devices
+        self.data = folder / "data"
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.log = open(self.folder / "tandemd.log", "ab")
+        self.process = subprocess.Popen(
+            [self.programs / "tandemd", "--dev", "--data-dir", self.data, "--devices",
+             str(self.devices)],
+            stdout=self.log, stderr=subprocess.STDOUT,
+            env={**os.environ, "XDG_CONFIG_HOME": str(self.folder / "config")})
+        self.connect()
+
+    def connect(self):
+        # A channel of its own: a shared one remembers that the last server is gone.
+        self.channel = grpc.insecure_channel(f"unix:{self.data}/tandemd.sock",
+                                             options=[("grpc.use_local_subchannel_pool", 1)])
+        grpc.channel_ready_future(self.channel).result(timeout=DEADLINE)
+        m = self.m
+        self.jobs = m.jobs_rpc.JobsStub(self.channel)
+        self.runs = m.runs_rpc.RunsStub(self.channel)
+        self.cluster = m.cluster_rpc.ClusterStub(self.channel)
+        self.checkpoints = m.checkpoints_rpc.CheckpointsStub(self.channel)
+        self.worker = m.worker_rpc.WorkerStub(self.channel)
+
+    def kill(self):
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def stop(self):
+        self.channel.close()
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(DEADLINE)
+        self.log.close()
+        return code
+
+    def spec(self, name, steps=20, tags=(), interval=0, devices=1, **retry):
+        spec = self.m.jobs.JobSpec(name=name, tags=list(tags))
+        spec.model.path = str(TINY)
+        spec.data.order = "sequential"
+        spec.data.train.add(path=str(TINY / "train.bin"), format="u16", window="T+1")
+        t = spec.training
+        t.steps, t.seq_len, t.global_batch_size = steps, 32, 4
+        spec.parallel.layout.data = devices
+        spec.resources.backend = "ref"
+        spec.checkpoint.interval = str(interval)
+        for key, value in retry.items():
+            setattr(spec.retry, key, value)
+        return spec
+
+    def submit(self, spec, key=None):
+        request = self.m.jobs.SubmitRequest(spec=spec)
+        if key:
+            request.idempotency_key = key
+        return self.jobs.Submit(request, timeout=DEADLINE).job.id
+
+    def get(self, job):
+        return self.jobs.Get(self.m.jobs.GetJobRequest(job=str(job)), timeout=DEADLINE)
+
+    def state(self, job):
+        return self.m.jobs.JobState.Name(self.get(job).state)
+
+    def wait_state(self, job, *names):
+        names = [f"JOB_{n}" for n in names]
+        return wait_for(f"job {job} to be {names}", lambda: self.state(job) in names)
+
+    def curve(self, job, attempt=0):
+        r = self.runs.GetMetrics(self.m.runs.GetMetricsRequest(
+            job=str(job), series=["loss", "grad_norm"], attempt=attempt), timeout=DEADLINE)
+        return list(zip(r.steps, r.attempts, r.columns[0].values, r.columns[1].values))
+
+    def holders(self):
+        nodes = self.cluster.ListNodes(self.m.cluster.ListNodesRequest(), timeout=DEADLINE).nodes
+        return [d.job_id for d in nodes[0].devices]
+
+
+def new_folder():
+    return pathlib.Path(tempfile.mkdtemp(prefix="tandem-e2e-"))

@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""The controller over real processes: tandemd, tandem-node and a rank that trains nothing. The
+numbers in brackets are those of the scenarios that other job servers got wrong."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
+                               processes, wait_for)
+
+
+def setUpModule():
+    global folder, m, programs
+    folder = new_folder()
+    m = make_stubs(folder)
+    programs = link_programs(folder / "bin", "fake_rank")
+
+
+def tearDownModule():
+    left = processes(programs)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert not left, f"processes were left behind: {left}"
+
+
+def want(steps, attempt=1):
+    return [(n, attempt, 10.0 / n + 1.0 / 3.0, 1.0 / (n + 7)) for n in range(1, steps + 1)]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = folder / self.id().rsplit(".", 1)[1][:24]
+        self.folder.mkdir()
+        self.s = Server(m, self.folder, programs)
+
+    def tearDown(self):
+        result = self._outcome.result if hasattr(self._outcome, "result") else None
+        code = self.s.stop()
+        if code != 0 or (result and (result.failures or result.errors)):
+            print((self.folder / "tandemd.log").read_text()[-4000:], file=sys.stderr)
+        self.assertEqual(code, 0)
+
+    def refused(self, code, call, *args, **kwargs):
+        with self.assertRaises(grpc.RpcError) as caught:
+            reply = call(*args, **kwargs, timeout=DEADLINE)
+            if hasattr(reply, "__next__"):
+                for _ in reply:
+                    pass
+        self.assertEqual(caught.exception.code(), code, caught.exception.details())
+        return caught.exception.details()
+
+    def ref(self, job):
+        return m.jobs.JobRef(job=str(job))
+
+    def nodes_of(self, job):
+        """pids of the job's tandem-node and ranks."""
+        pids = []
+        for pid in processes(programs):
+            try:
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"--job" in words and words[words.index(b"--job") + 1] == str(job).encode():
+                pids.append((words[0].decode().rsplit("/", 1)[1], pid))
+        return pids
+
+    def pid_of(self, job, name):
+        return wait_for(f"{name} of job {job}",
+                        lambda: [p for n, p in self.nodes_of(job) if n == name])[0]
+
+
+class Life(Case):
+    def test_a_job_runs_to_its_end_and_its_devices_are_free_again(self):
+        job = self.s.submit(self.s.spec("one", devices=2))
+        self.s.wait_state(job, "SUCCEEDED")
+        self.assertEqual(self.s.curve(job), want(20))
+        got = self.s.get(job)
+        self.assertEqual((got.step, got.total_steps, got.attempt, got.cause),
+                         (20, 20, 1, "finished"))
+        moves = [(e.to, e.actor) for e in got.events if e.kind == "state"]
+        self.assertEqual([t for t, _ in moves], [m.jobs.JOB_STARTING, m.jobs.JOB_RUNNING,
+                                                 m.jobs.JOB_SUCCEEDED])
+        wait_for("free devices", lambda: self.s.holders() == [0] * 4)
+        wait_for("no process", lambda: not self.nodes_of(job))
+
+    def test_a_watch_shows_every_event_every_step_and_ends_with_the_job(self):
+        job = self.s.submit(self.s.spec("one", tags=["ms=5"]))
+        replies = list(self.s.jobs.Watch(m.jobs.WatchRequest(job=str(job), after_event_id=0),
+                                         timeout=DEADLINE))
+        events = [r.event for r in replies if r.HasField("event")]
+        self.assertEqual([e.id for e in events], sorted({e.id for e in events}))
+        self.assertEqual(events[0].kind, "submitted")
+        self.assertEqual(events[-1].to, m.jobs.JOB_SUCCEEDED)
+        rows = list(self.s.runs.WatchMetrics(m.runs.WatchMetricsRequest(job=str(job)),
+                                             timeout=DEADLINE))
+        self.assertEqual([r.metrics.step for r in rows], list(range(1, 21)))
+
+    def test_a_gang_that_does_not_fit_waits_with_a_reason(self):
+        first = self.s.submit(self.s.spec("first", devices=4, tags=["ms=1000"]))
+        second = self.s.submit(self.s.spec("second", devices=4))
+        self.s.wait_state(first, "RUNNING")
+        why = self.s.jobs.Why(self.ref(second), timeout=DEADLINE).reasons
+        self.assertEqual(why[0], f"needs 4 devices; 0 of 4 are free (job {first} holds some)")
+        self.s.jobs.Cancel(self.ref(first), timeout=DEADLINE)
+        self.s.wait_state(second, "SUCCEEDED")
+
+    def test_what_can_never_run_is_refused_at_once(self):
+        text = self.refused(grpc.StatusCode.INVALID_ARGUMENT, self.s.jobs.Submit,
+                            m.jobs.SubmitRequest(spec=self.s.spec("one", steps=-1)))
+        self.assertIn("training.steps", text)
+        spec = self.s.spec("one")
+        spec.model.path = "/nowhere/at/all"
+        text = self.refused(grpc.StatusCode.INVALID_ARGUMENT, self.s.jobs.Submit,
+                            m.jobs.SubmitRequest(spec=spec))
+        self.assertIn("/nowhere/at/all", text)
+        spec = self.s.spec("one")
+        spec.resources.nodes.append("elsewhere")
+        text = self.refused(grpc.StatusCode.INVALID_ARGUMENT, self.s.jobs.Submit,
+                            m.jobs.SubmitRequest(spec=spec))
+        self.assertIn("elsewhere", text)
+        listed = self.s.jobs.List(m.jobs.ListJobsRequest(all=True), timeout=DEADLINE)
+        self.assertEqual(len(listed.jobs), 0)
+
+    def test_hold_priority_pause_and_resume(self):
+        blocker = self.s.submit(self.s.spec("blocker", devices=4, tags=["ms=200"], steps=1000))
+        self.s.wait_state(blocker, "RUNNING")
+        low = self.s.submit(self.s.spec("low", devices=4))
+        high = self.s.submit(self.s.spec("high", devices=4))
+        held = self.s.submit(self.s.spec("held", devices=4))
+        self.s.jobs.Hold(self.ref(held), timeout=DEADLINE)
+        self.s.jobs.SetPriority(m.jobs.SetPriorityRequest(job=str(high), priority=900),
+                                timeout=DEADLINE)
+        self.s.jobs.Pause(self.ref(blocker), timeout=DEADLINE)
+        self.s.wait_state(blocker, "PAUSED")
+        self.s.wait_state(high, "SUCCEEDED")
+        self.s.wait_state(low, "SUCCEEDED")
+        self.assertLess(self.s.get(high).started_us, self.s.get(low).started_us)
+        self.assertEqual(self.s.state(held), "JOB_HELD")
+        paused_at = self.s.get(blocker).step
+        self.s.jobs.Resume(self.ref(blocker), timeout=DEADLINE)
+        wait_for("progress", lambda: self.s.get(blocker).step > paused_at)
+        steps = [row[:2] for row in self.s.curve(blocker)]
+        self.assertEqual(steps[:paused_at + 1],
+                         [(n, 1 if n <= paused_at else 2) for n in range(1, paused_at + 2)])
+        self.s.jobs.Cancel(self.ref(blocker), timeout=DEADLINE)
+        self.s.jobs.Release(self.ref(held), timeout=DEADLINE)
+        self.s.wait_state(held, "SUCCEEDED")
+        self.s.wait_state(blocker, "CANCELLED")
+
+
+class Durable(Case):
+    # (1) Acknowledged = on disk, and the key still means the same job.
+    def test_an_acknowledged_job_is_there_after_a_kill(self):
+        for n in range(5):
+            job = self.s.submit(self.s.spec("one", steps=3), key=f"key-{n}")
+            self.s.kill()
+            self.s.start()
+            again = self.s.submit(self.s.spec("one", steps=3), key=f"key-{n}")
+            self.assertEqual(again, job)
+            self.s.wait_state(job, "SUCCEEDED")
+        listed = self.s.jobs.List(m.jobs.ListJobsRequest(all=True), timeout=DEADLINE)
+        self.assertEqual(len(listed.jobs), 5)
+
+    # (1) The same key at the same time: one job.
+    def test_a_key_that_comes_twice_at_once_is_one_job(self):
+        request = m.jobs.SubmitRequest(spec=self.s.spec("one", steps=3), idempotency_key="k")
+        calls = [self.s.jobs.Submit.future(request, timeout=DEADLINE) for _ in range(20)]
+        self.assertEqual(len({c.result().job.id for c in calls}), 1)
+
+    # (4, 5) The gang trains on without the controller; what it had to say comes afterwards.
+    def test_a_job_that_finishes_while_the_controller_is_down_is_not_run_again(self):
+        job = self.s.submit(self.s.spec("one", steps=30, tags=["ms=10"]))
+        wait_for("step 3", lambda: self.s.get(job).step >= 3)
+        self.s.kill()
+        log = self.s.data / f"jobs/{job}/logs/attempt-1/node.log"
+        wait_for("the end", lambda: "attempt 1 ended: finished" in log.read_text())
+        self.s.start()
+        self.s.wait_state(job, "SUCCEEDED")
+        self.assertEqual(self.s.curve(job), want(30))
+        self.assertEqual(self.s.get(job).attempt, 1)
+
+    # (2) Killed again and again, in whatever state the job is.
+    def test_a_run_outlives_many_kills_of_the_controller(self):
+        job = self.s.submit(self.s.spec("one", steps=100, tags=["ms=10"], interval=10))
+        for n in range(12):
+            wait_for("progress", lambda: self.s.get(job).step >= 5 * n or
+                     self.s.get(job).state == m.jobs.JOB_SUCCEEDED)
+            self.s.kill()
+            self.s.start()
+        self.s.wait_state(job, "SUCCEEDED")
+        self.assertEqual(self.s.curve(job), want(100))
+        self.assertEqual(self.s.get(job).attempt, 1)
+
+    # (2) A stop that was asked for stays asked for.
+    def test_a_cancel_outlives_the_controller(self):
+        job = self.s.submit(self.s.spec("one", steps=1000, tags=["ms=20", "stubborn"]))
+        wait_for("step 1", lambda: self.s.get(job).step >= 1)
+        self.s.jobs.Cancel(self.ref(job), timeout=DEADLINE)
+        self.s.kill()
+        self.s.start()
+        self.s.wait_state(job, "CANCELLED")
+        wait_for("no process", lambda: not self.nodes_of(job))
+
+    # A clean stop leaves gangs running too, and is quick.
+    def test_running_gangs_go_on_through_a_clean_stop(self):
+        job = self.s.submit(self.s.spec("one", steps=60, tags=["ms=10"]))
+        wait_for("step 1", lambda: self.s.get(job).step >= 1)
+        node = self.pid_of(job, "tandem-node")
+        self.assertEqual(self.s.stop(), 0)
+        self.assertIn(node, processes(programs))
+        self.s.start()
+        self.s.wait_state(job, "SUCCEEDED")
+        self.assertEqual(self.s.curve(job), want(60))
+
+    # (3) One unreadable row.
+    def test_a_damaged_spec_is_quarantined_and_the_server_boots(self):
+        held = self.s.submit(self.s.spec("bad", devices=1, steps=5, tags=["ms=1000"]))
+        self.s.wait_state(held, "RUNNING")
+        self.s.kill()
+        import sqlite3
+        db = sqlite3.connect(self.s.data / "tandem.db")
+        db.execute("UPDATE specs SET spec = x'00' WHERE job = ?", (held,))
+        db.commit()
+        db.close()
+        self.s.start()
+        self.s.wait_state(held, "FAILED")
+        self.assertEqual(self.s.get(held).cause, "damaged")
+        wait_for("no process", lambda: not self.nodes_of(held))
+        self.assertIn("quarantined", (self.folder / "tandemd.log").read_text())
+        self.s.wait_state(self.s.submit(self.s.spec("good")), "SUCCEEDED")
+
+    def test_a_second_server_on_the_same_folder_is_refused_in_words(self):
+        second = subprocess.run([programs / "tandemd", "--dev", "--data-dir", self.s.data],
+                                capture_output=True, text=True, timeout=DEADLINE,
+                                env={**os.environ, "XDG_CONFIG_HOME": str(self.folder / "c")})
+        self.assertEqual(second.returncode, 1)
+        self.assertIn(f"another tandemd (pid {self.s.process.pid})", second.stderr)
+
+
+class Death(Case):
+    # The gang restarts from its newest checkpoint; the curve is that of an undisturbed run (31).
+    def test_a_rank_that_dies_is_restarted_from_the_newest_checkpoint(self):
+        job = self.s.submit(self.s.spec("one", steps=30, tags=["die=17"], interval=5))
+        self.s.wait_state(job, "SUCCEEDED")
+        got = self.s.get(job)
+        self.assertEqual((got.attempt, got.restarts), (2, 1))
+        curve = self.s.curve(job)
+        self.assertEqual([(n, loss, norm) for n, _, loss, norm in curve],
+                         [(n, loss, norm) for n, _, loss, norm in want(30)])
+        self.assertEqual([a for _, a, _, _ in curve], [1] * 15 + [2] * 15)
+        self.assertEqual([row[0] for row in self.s.curve(job, attempt=1)], list(range(1, 18)))
+        self.assertTrue(any("signal 9" in e.message for e in got.events if e.kind == "rank-exit"))
+
+    # (8, 21) tandem-node itself is killed: the ranks go with it, then the job runs again.
+    def test_a_killed_tandem_node_costs_one_restart(self):
+        job = self.s.submit(self.s.spec("one", steps=40, tags=["ms=10"], interval=5, devices=2))
+        wait_for("step 12", lambda: self.s.get(job).step >= 12)
+        os.kill(self.pid_of(job, "tandem-node"), signal.SIGKILL)
+        self.s.wait_state(job, "SUCCEEDED")
+        got = self.s.get(job)
+        self.assertEqual((got.attempt, got.restarts), (2, 1))
+        self.assertEqual([row[0] for row in self.s.curve(job)], list(range(1, 41)))
+
+    # (26) A crash loop ends, with the cause.
+    def test_a_crash_loop_spends_its_budget_and_fails_with_the_cause(self):
+        spec = self.s.spec("one", steps=40, tags=["ms=1000"], max_restarts=2)
+        job = self.s.submit(spec)
+        for attempt in range(1, 4):
+            wait_for(f"attempt {attempt}",
+                     lambda: self.s.get(job).attempt == attempt and
+                     self.s.state(job) == "JOB_RUNNING")
+            os.kill(self.pid_of(job, "tandem-rank"), signal.SIGKILL)
+            wait_for("its end", lambda: self.s.get(job).attempt > attempt or
+                     self.s.state(job) == "JOB_FAILED")
+        self.s.wait_state(job, "FAILED")
+        self.assertIn("signal 9", self.s.get(job).message)
+        self.assertEqual(self.s.get(job).cause, "restarts-spent")
+
+    # (25) TERM is ignored, a descendant fled into its own session: all are gone, devices are free.
+    def test_cancel_leaves_no_descendant(self):
+        job = self.s.submit(self.s.spec("one", steps=1000, devices=2,
+                                        tags=["ms=50", "stubborn", "brood"]))
+        wait_for("step 1", lambda: self.s.get(job).step >= 1)
+        wait_for("descendants", lambda: len(processes(programs)) >= 6)
+        self.s.jobs.Cancel(self.ref(job), timeout=DEADLINE)
+        self.s.wait_state(job, "CANCELLED")
+        wait_for("free devices", lambda: self.s.holders() == [0] * 4)
+        self.assertEqual(set(processes(programs)), {self.s.process.pid})
+
+    # (25) The same where tandem-node can do nothing any more.
+    def test_cancel_works_on_a_stopped_tandem_node(self):
+        job = self.s.submit(self.s.spec("one", steps=1000, tags=["ms=50", "brood"]))
+        wait_for("step 1", lambda: self.s.get(job).step >= 1)
+        os.kill(self.pid_of(job, "tandem-node"), signal.SIGSTOP)
+        self.s.jobs.Cancel(self.ref(job), timeout=DEADLINE)
+        self.s.wait_state(job, "CANCELLED")
+        wait_for("no process", lambda: set(processes(programs)) == {self.s.process.pid})
+        self.assertEqual(self.s.holders(), [0] * 4)
+
+    # (27) A child that holds stdout open doesn't hold the job.
+    def test_a_child_that_holds_stdout_does_not_hold_the_job(self):
+        job = self.s.submit(self.s.spec("one", tags=["holder"]))
+        self.s.wait_state(job, "SUCCEEDED")
+        wait_for("no process", lambda: set(processes(programs)) == {self.s.process.pid})
+
+    # (27) The last line of a killed rank's log says who killed it; follow ends with the job.
+    def test_logs_follow_to_the_end_and_say_who_killed_a_rank(self):
+        job = self.s.submit(self.s.spec("one", steps=50, tags=["ms=5", "die=20", "say"],
+                                        max_restarts=0))
+        text = b"".join(r.data for r in self.s.jobs.Logs(
+            m.jobs.LogsRequest(job=str(job), rank=0, follow=True), timeout=DEADLINE))
+        lines = text.decode().splitlines()
+        self.assertEqual(lines[:20], [f"step {n}" for n in range(1, 21)])
+        self.assertIn("signal 9", lines[-1])
+        part = b"".join(r.data for r in self.s.jobs.Logs(
+            m.jobs.LogsRequest(job=str(job), rank=0, from_offset=7), timeout=DEADLINE))
+        self.assertEqual(part, text[7:])
+        every = b"".join(r.data for r in self.s.jobs.Logs(m.jobs.LogsRequest(job=str(job)),
+                                                          timeout=DEADLINE))
+        self.assertTrue(every.startswith(b"rank 0: step 1\n"))
+
+    # (7) A worker of an attempt that is over can say nothing.
+    def test_a_worker_without_a_token_is_refused(self):
+        hello = m.worker.WorkerUp(hello=m.worker.Hello(fresh=True))
+        self.refused(grpc.StatusCode.UNAUTHENTICATED, self.s.worker.Attach, iter([hello]))
+        self.refused(grpc.StatusCode.UNAUTHENTICATED, self.s.worker.Attach, iter([hello]),
+                     metadata=(("authorization", "Bearer " + "0" * 64),))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
