@@ -8,6 +8,7 @@
 
 #include "proto/field.h"
 #include "proto/text_scalar.h"
+#include "proto/text_wire.h"
 
 /* Deepest nesting of any message; protobuf-c itself has no bound, but our types don't recurse. */
 #define MAX_DEPTH 32
@@ -150,7 +151,11 @@ int text_unpack(const ProtobufCMessageDescriptor *descriptor, const void *data, 
                          "%s of %zu bytes is malformed or takes more than %zu bytes of memory",
                          descriptor->short_name, len, max_bytes);
     }
-    if (text_check_message(message, len, err)) {
+    const ProtobufCFieldDescriptor *cut = text_wire_nul(descriptor, data, len);
+    if (cut) {
+        error_set(err, ERR_INVALID_ARGUMENT, "%s: has a NUL byte inside", cut->name);
+    }
+    if (cut || text_check_message(message, len, err)) {
         protobuf_c_message_free_unpacked(message, NULL);
         return -1;
     }

@@ -526,6 +526,41 @@ static void wire_strings_and_enums_are_checked(void **state)
     assert_string_equal(err.text, "data.train.0.path: holds a control character");
 }
 
+/* Unpacked, "a" and "a NUL b" are the same C string: such a name would pass for another. Field 9 of
+ * JobSpec is its data, field 2 of that the tokenizer. */
+static void a_string_with_a_nul_inside_is_refused(void **state)
+{
+    (void)state;
+    ProtobufCMessage *m;
+    struct error err;
+    static const struct {
+        const ProtobufCMessageDescriptor *descriptor;
+        const char *wire;
+        size_t len;
+        bool good;
+    } cases[] = {
+        {&job_ref__descriptor, "\x0a\x03"
+                               "a\0b", 5, false},
+        {&job_ref__descriptor, "\x0a\x01\0", 3, false},
+        {&job_ref__descriptor, "\x0a\x01"
+                               "a", 3, true},
+        {&job_spec__descriptor, "\x4a\x05\x12\x03x\0y", 7, false},
+        {&job_spec__descriptor, "\x4a\x05\x12\x03xzy", 7, true},
+        /* Behind a number (field 6, hold) and an unknown field with NULs. */
+        {&job_spec__descriptor, "\x30\x01\xfa\x7f\x02\0\0\x0a\x02n\0", 11, false},
+        {&job_spec__descriptor, "\x30\x01\xfa\x7f\x02\0\0\x0a\x02nn", 11, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int rc = text_unpack(cases[i].descriptor, cases[i].wire, cases[i].len, 1 << 20, &m, &err);
+        assert_int_equal(rc, cases[i].good ? 0 : -1);
+        if (cases[i].good) {
+            protobuf_c_message_free_unpacked(m, NULL);
+        } else {
+            assert_non_null(strstr(err.text, "has a NUL byte inside"));
+        }
+    }
+}
+
 /* Two bytes on the wire may be hundreds in memory: the cap is on memory. */
 static void unpacking_is_capped_in_memory(void **state)
 {
@@ -621,6 +656,7 @@ int main(void)
         cmocka_unit_test(yaml_and_json_have_the_known_form),
         cmocka_unit_test(set_writes_one_field_by_its_path),
         cmocka_unit_test(wire_strings_and_enums_are_checked),
+        cmocka_unit_test(a_string_with_a_nul_inside_is_refused),
         cmocka_unit_test(unpacking_is_capped_in_memory),
         cmocka_unit_test(a_clone_is_equal_and_shares_nothing),
         cmocka_unit_test(the_nearest_name_is_near),
