@@ -7,3 +7,7 @@ add_executable(rank_helper ${CMAKE_SOURCE_DIR}/tests/fault/helpers/rank_helper.c
 target_link_libraries(rank_helper PRIVATE tandem_flags tandem_link tandem_comm)
 tandem_test(node_test ${CMAKE_SOURCE_DIR}/tests/fault/node_test.c tandem_node)
 add_dependencies(node_test rank_helper)
+tandem_test(attach_test ${CMAKE_SOURCE_DIR}/tests/fault/attach_test.c tandem_node tandem_server_rpc)
+add_dependencies(attach_test tandem-node rank_helper)
+set_tests_properties(attach_test PROPERTIES ENVIRONMENT
+  "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
