@@ -26,7 +26,7 @@ struct attach {
     int64_t start_time;
     _Atomic int64_t lease_until_ms;
     bool is_started;       /* reader only: a Start has come */
-    bool greeted;          /* reader only: something came on this stream */
+    bool greeted;          /* reader only: something came on the latest stream */
     uint64_t num_attempts; /* reader only */
     pthread_t reader;
     pthread_mutex_t lock;
@@ -196,9 +196,22 @@ static bool publish(struct attach *a, struct rpc_stream *s)
     return go_on;
 }
 
+/* A channel that couldn't connect waits for a time of its own before it tries again: a fresh one
+ * tries at once. */
+static int open_channel(struct attach *a, struct error *err)
+{
+    struct rpc_channel_options options = {.target = a->ticket->server, .token = a->ticket->token};
+    rpc_channel_close(a->channel);
+    a->channel = NULL;
+    return rpc_channel_open(&a->channel, &options, err);
+}
+
 static int run_stream(struct attach *a, struct error *err)
 {
     struct rpc_stream *s;
+    if (!a->greeted && open_channel(a, err) != 0) {
+        return -1;
+    }
     a->greeted = false;
     if (rpc_stream_open(a->channel, "/tandem.v1.Worker/Attach", NULL, &s, err) != 0) {
         return -1;
@@ -257,7 +270,9 @@ static void *reader_main(void *arg)
             post_refusal(a, &err);
             return NULL;
         }
-        if (a->greeted) {
+        if (!a->greeted) {
+            log_debug("attach to %s: %s", a->ticket->server, rc ? err.text : "ended at once");
+        } else {
             log_info("stream to %s ended: %s", a->ticket->server,
                      rc ? err.text : "by the controller");
         }
@@ -283,11 +298,6 @@ int attach_start(struct attach **out, const LaunchTicket *ticket, struct outbox 
     a->start_time = read_start_time();
     read_boot_id(a->boot_id, sizeof a->boot_id);
     atomic_store(&a->lease_until_ms, clock_mono_ms() + ATTACH_FIRST_LEASE_MS);
-    struct rpc_channel_options options = {.target = ticket->server, .token = ticket->token};
-    if (rpc_channel_open(&a->channel, &options, err) != 0) {
-        free(a);
-        return -1;
-    }
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -296,7 +306,6 @@ int attach_start(struct attach **out, const LaunchTicket *ticket, struct outbox 
     pthread_mutex_init(&a->lock, NULL);
     int errnum = pthread_create(&a->reader, NULL, reader_main, a);
     if (errnum) {
-        rpc_channel_close(a->channel);
         free(a);
         return error_errno(err, errnum, "start a thread");
     }

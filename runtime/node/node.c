@@ -24,6 +24,8 @@
 /* About 600,000 steps' reports: then the ranks have to wait. */
 #define OUTBOX_MAX_BYTES ((size_t)64 << 20)
 #define STOP_GRACE_MS 3000
+/* Once told to stop: grace, sweep, and some time to be heard. */
+#define STOP_MOST_MS 10000
 #define GRACE_MOST_MS 600000
 
 struct node {
@@ -36,8 +38,9 @@ struct node {
     int signal_fd;
     int64_t stop_at_step; /* asked for before the gang ran; -1 = not */
     bool cancelled;
-    bool ended;     /* AttemptEnd is in the outbox, or nobody wants it */
-    bool abandoned; /* refused, or the lease is over: nobody listens any more */
+    bool ended;          /* AttemptEnd is in the outbox, or nobody wants it */
+    int64_t leave_by_ms; /* told to stop: whether or not anybody hears the end; 0 = not told */
+    bool abandoned;      /* refused, or the lease is over: nobody listens any more */
     char reason[512];
 };
 
@@ -277,6 +280,7 @@ static void take_signal(struct node *n)
                  name ? name : "?");
         log_info("%s", n->reason);
         n->cancelled = true;
+        n->leave_by_ms = n->leave_by_ms ? n->leave_by_ms : clock_mono_ms() + STOP_MOST_MS;
         stop(n, STOP_GRACE_MS, n->reason);
     }
 }
@@ -289,6 +293,10 @@ static void wait_once(struct node *n)
     int64_t timeout_ms = attach_lease_left_ms(n->attach), gang_ms = -1;
     int num_gang = 0;
     timeout_ms = timeout_ms < 0 || n->abandoned ? 60000 : timeout_ms;
+    if (n->leave_by_ms) {
+        int64_t left = n->leave_by_ms - clock_mono_ms();
+        timeout_ms = left > 0 ? left : 100;
+    }
     timeout_ms = timeout_ms < 60000 ? timeout_ms : 60000;
     n->fds[0] = (struct pollfd){.fd = mailbox_fd(n->mailbox), .events = POLLIN};
     n->fds[1] = (struct pollfd){.fd = n->signal_fd, .events = POLLIN};
@@ -319,6 +327,9 @@ static bool is_over(struct node *n)
         AttemptEnd end = ATTEMPT_END__INIT;
         gang_end(n->gang, &end);
         put_end(n, &end);
+    }
+    if (n->ended && gone && n->leave_by_ms && clock_mono_ms() >= n->leave_by_ms) {
+        abandon(n, "told to stop, and nobody hears the report");
     }
     return n->ended && gone && (n->abandoned || outbox_is_settled(n->outbox));
 }

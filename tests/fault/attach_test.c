@@ -500,6 +500,22 @@ static void a_terminated_node_takes_its_gang_along(void **state)
     finish(&t);
 }
 
+/* Nobody hears its report: it leaves all the same, soon. */
+static void a_terminated_node_does_not_wait_for_a_lost_controller(void **state)
+{
+    (void)state;
+    struct controller t;
+    begin(&t, 2, "hang", "stubborn");
+    controller_serve(&t);
+    node_start(&t, "the-token");
+    wait_for_log(&t, "logs/attempt-2/rank-1.log", "waiting");
+    controller_leave(&t);
+    assert_int_equal(kill(t.node, SIGTERM), 0);
+    assert_int_equal(node_wait(&t), 1);
+    controller_serve(&t);
+    finish(&t);
+}
+
 /* The kernel does it: nobody is there to tell the ranks. */
 static void ranks_die_with_a_killed_node(void **state)
 {
@@ -535,6 +551,7 @@ int main(void)
         cmocka_unit_test(a_wrong_token_starts_nothing),
         cmocka_unit_test(a_lease_that_runs_out_ends_the_gang),
         cmocka_unit_test(a_terminated_node_takes_its_gang_along),
+        cmocka_unit_test(a_terminated_node_does_not_wait_for_a_lost_controller),
         cmocka_unit_test(ranks_die_with_a_killed_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
