@@ -25,7 +25,7 @@
 #define OUTBOX_MAX_BYTES ((size_t)64 << 20)
 #define STOP_GRACE_MS 3000
 /* Once told to stop: grace, sweep, and some time to be heard. */
-#define STOP_MOST_MS 10000
+#define STOP_MOST_MS 6000
 #define GRACE_MOST_MS 600000
 
 struct node {
