@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -107,8 +108,26 @@ def setUpModule():
     server = Server(folder)
 
 
+def cancel_all():
+    """A controller that stops leaves its gangs running: a test that failed may have left one."""
+    jobs = m.jobs_rpc.JobsStub(server.channel)
+    cluster = m.cluster_rpc.ClusterStub(server.channel)
+    how = {"metadata": server.auth, "timeout": DEADLINE}
+    for job in jobs.List(m.jobs.ListJobsRequest(), **how).jobs:
+        jobs.Cancel(m.jobs.JobRef(job=str(job.id)), **how)
+    deadline = time.time() + 30
+    while time.time() < deadline:
+        nodes = cluster.ListNodes(m.cluster.ListNodesRequest(), **how).nodes
+        if not any(d.job_id for n in nodes for d in n.devices):
+            return
+        time.sleep(0.02)
+
+
 def tearDownModule():
-    code = server.stop()
+    try:
+        cancel_all()
+    finally:
+        code = server.stop()
     if code != 0:
         print(server.log_path.read_text(), file=sys.stderr)
     shutil.rmtree(folder, ignore_errors=True)
@@ -377,9 +396,13 @@ class Running(Case):
         again = self.jobs.Cancel(m.jobs.JobRef(job=str(job.id)), **self.how)
         self.assertEqual(again.state, m.jobs.JOB_CANCELLED)
         self.assertGreaterEqual(again.step, 3)
-        nodes = m.cluster_rpc.ClusterStub(server.channel).ListNodes(m.cluster.ListNodesRequest(),
-                                                                    **self.how).nodes
-        self.assertFalse([d for n in nodes for d in n.devices if d.job_id == job.id])
+        # The devices are free once the gang's processes are known to be gone.
+        cluster, held, deadline = m.cluster_rpc.ClusterStub(server.channel), True, time.time() + 30
+        while held and time.time() < deadline:
+            nodes = cluster.ListNodes(m.cluster.ListNodesRequest(), **self.how).nodes
+            held = [d.index for n in nodes for d in n.devices if d.job_id == job.id]
+            time.sleep(0.02)
+        self.assertFalse(held)
 
     def test_lists_are_paged_newest_first(self):
         ids = []
