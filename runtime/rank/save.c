@@ -126,6 +126,14 @@ static int commit_checkpoint(struct saver *s, struct error *err)
                              size_bytes, s->meta.loss, err);
 }
 
+/* All parts are written or have failed by now: what is there of them goes, the disk may be full. */
+static void give_back_space(struct saver *s)
+{
+    struct error err;
+    if (ckpt_abandon(s->parent, &s->meta, &err) != 0)
+        log_warn("checkpoint of step %lld: %s", (long long)s->meta.step, err.text);
+}
+
 static int finish(void *args, struct error *err)
 {
     struct saver *s = ((struct save_call *)args)->saver;
@@ -136,6 +144,8 @@ static int finish(void *args, struct error *err)
         rc = commit_checkpoint(s, err);
     if (s->failure.code != ERR_OK)
         log_error("checkpoint of step %lld failed: %s", (long long)s->meta.step, s->failure.text);
+    if (*s->num_failed > 0.0 && writer_of(s) == 0)
+        give_back_space(s);
     return rc;
 }
 
