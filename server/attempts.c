@@ -261,8 +261,10 @@ int64_t attempts_wait_ms(struct controller *c)
             if (!j->worker && !j->check_pending && j->check_due_ms < due_ms) {
                 due_ms = j->check_due_ms;
             }
-            if (j->row.state != JOB_RUNNING && now_ms + TICK_MS < due_ms) {
-                due_ms = now_ms + TICK_MS;
+            /* From the last batch on, which looked at all deadlines. */
+            int64_t tick_ms = controller_now_ms(c) + TICK_MS;
+            if (j->row.state != JOB_RUNNING && tick_ms < due_ms) {
+                due_ms = tick_ms;
             }
         }
         first_ms = due_ms < first_ms ? due_ms : first_ms;

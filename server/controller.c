@@ -577,7 +577,6 @@ static void *owner_main(void *arg)
             last->next = chain;
             chain = backlog;
         }
-        c->now_ms = clock_mono_ms();
         if (chain || c->schedule || attempts_wait_ms(c) == 0) {
             work(c, chain);
         }

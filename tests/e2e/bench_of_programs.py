@@ -119,7 +119,10 @@ class Server:
     def connect(self):
         # A channel of its own: a shared one remembers that the last server is gone.
         self.channel = grpc.insecure_channel(f"unix:{self.data}/tandemd.sock",
-                                             options=[("grpc.use_local_subchannel_pool", 1)])
+                                             options=[("grpc.use_local_subchannel_pool", 1),
+                                                      ("grpc.initial_reconnect_backoff_ms", 20),
+                                                      ("grpc.min_reconnect_backoff_ms", 20),
+                                                      ("grpc.max_reconnect_backoff_ms", 100)])
         grpc.channel_ready_future(self.channel).result(timeout=DEADLINE)
         m = self.m
         self.jobs = m.jobs_rpc.JobsStub(self.channel)
