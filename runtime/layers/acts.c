@@ -2,8 +2,8 @@
  * by every micro-batch.
  *
  * The layout function runs twice: with no base it measures, with one it places. A model that trains
- * keeps every block's tensors; a forward-only one has a single block's worth and two residuals that
- * take turns. */
+ * keeps every block's tensors; a forward-only one keeps q, k and v, has one block's worth of the
+ * others, and two residuals that take turns. */
 #include "runtime/layers/layers.h"
 
 #include <stdlib.h>
@@ -32,20 +32,21 @@ static int32_t num_residuals(const struct model *m)
     return acts_keep_all(m) ? m->num_layers + 1 : 2;
 }
 
-static int32_t num_block_acts(const struct model *m)
-{
-    return acts_keep_all(m) ? m->num_layers : 1;
-}
-
-static void place_block(struct carve *c, const struct model *m, struct block_acts *a)
+/* shared: the block whose other tensors this one uses, or NULL. */
+static void place_block(struct carve *c, const struct model *m, struct block_acts *a,
+                        const struct block_acts *shared)
 {
     int64_t r = m->rows, d = m->hidden, f = m->ffn;
     int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
-    a->attn_normed = carve_numbers(c, m, r * d);
-    a->attn_rstd = carve_numbers(c, m, r);
+    if (shared != NULL)
+        *a = *shared;
     a->q = carve_numbers(c, m, r * q);
     a->k = carve_numbers(c, m, r * kv);
     a->v = carve_numbers(c, m, r * kv);
+    if (shared != NULL)
+        return;
+    a->attn_normed = carve_numbers(c, m, r * d);
+    a->attn_rstd = carve_numbers(c, m, r);
     a->o = carve_numbers(c, m, r * q);
     a->lse = carve_numbers(c, m, r * m->heads);
     a->mid = carve_numbers(c, m, r * d);
@@ -89,8 +90,8 @@ static void place_all(struct carve *c, struct model *m)
     m->rope_sin = carve_numbers(c, m, angles);
     for (int32_t i = 0; i < num_residuals(m); i++)
         m->residuals[i] = carve_numbers(c, m, m->rows * m->hidden);
-    for (int32_t i = 0; i < num_block_acts(m); i++)
-        place_block(c, m, &m->acts[i]);
+    for (int32_t l = 0; l < m->num_layers; l++)
+        place_block(c, m, &m->acts[l], acts_keep_all(m) || l == 0 ? NULL : &m->acts[0]);
     m->final_normed = carve_numbers(c, m, m->rows * m->hidden);
     m->final_rstd = carve_numbers(c, m, m->rows);
     m->logits = carve_numbers(c, m, m->rows * m->vocab);
@@ -98,13 +99,15 @@ static void place_all(struct carve *c, struct model *m)
     m->nll_sum = carve_bytes(c, sizeof(double));
     if (acts_keep_all(m))
         place_gradients(c, m);
+    else
+        m->positions = carve_bytes(c, (size_t)m->seq_len * sizeof(*m->positions));
     m->workspace = carve_bytes(c, workspace_bytes(m));
 }
 
 int acts_alloc(struct model *m, struct error *err)
 {
     m->residuals = calloc((size_t)num_residuals(m), sizeof(*m->residuals));
-    m->acts = calloc((size_t)num_block_acts(m), sizeof(*m->acts));
+    m->acts = calloc((size_t)m->num_layers, sizeof(*m->acts));
     struct carve c = {0};
     if (m->residuals != NULL && m->acts != NULL) {
         place_all(&c, m);
@@ -136,7 +139,7 @@ void *acts_residual(const struct model *m, int32_t l)
     return m->residuals[acts_keep_all(m) ? l : l % 2];
 }
 
-struct block_acts *acts_block(const struct model *m, int32_t l)
+void *acts_from_past(const struct model *m, void *x, int64_t width)
 {
-    return &m->acts[acts_keep_all(m) ? l : 0];
+    return (char *)x + (size_t)(m->past * width) * dtype_size(m->dtype);
 }

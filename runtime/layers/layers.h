@@ -33,7 +33,8 @@ struct model_weights {
     struct weight head; /* tied: the same places as embed */
 };
 
-/* What one block keeps for its backward pass; its input is residual l, its output l + 1. */
+/* What one block keeps for its backward pass; its input is residual l, its output l + 1. In a
+ * forward-only model blocks have q, k and v of their own and share the rest. */
 struct block_acts {
     void *attn_normed, *attn_rstd; /* [R,D], [R] */
     void *q, *k, *v;               /* [R,H,E], [R,K,E] x 2; q and k after RoPE */
@@ -46,7 +47,8 @@ struct block_acts {
 
 struct model {
     /* Sizes. */
-    int64_t batch, seq_len, rows; /* B, T, R */
+    int64_t batch, seq_len; /* B, T */
+    int64_t rows, past;     /* R = B x T and 0, or the span that a forward-only model is at */
     int64_t hidden, heads, kv_heads, head_dim, ffn, vocab;
     int32_t num_layers;
     double eps;
@@ -59,9 +61,9 @@ struct model {
     struct model_weights weights;
     void *rope_cos, *rope_sin; /* [T, E/2] */
     /* What it computes. All of it lies in `memory`. */
-    void *memory;            /* owned; device */
-    void **residuals;        /* owned list; see model_residual */
-    struct block_acts *acts; /* owned list; [L], or one that all blocks share when forward only */
+    void *memory;                    /* owned; device */
+    void **residuals;                /* owned list; see model_residual */
+    struct block_acts *acts;         /* owned list, [L] */
     void *final_normed, *final_rstd; /* [R,D], [R] */
     void *logits;                    /* [R,V]; the gradient after a forward pass with targets */
     double *nll, *nll_sum;           /* [R], [1] */
@@ -72,6 +74,7 @@ struct model {
     void *d_o, *d_q, *d_k, *d_v;        /* [R,H,E] x 2, [R,K,E] x 2 */
     void *d_act;                        /* [R,F]; shares memory with d_o .. d_v */
     void *workspace;
+    int32_t *positions; /* [T] = 0 .. T-1; forward only */
     /* The micro-batch; borrowed. */
     const int32_t *ids, *targets;
 };
@@ -83,19 +86,21 @@ void weights_free(struct model_weights *weights);
 /* acts.c: lays all activations out in one piece of memory and allocates it. */
 int acts_alloc(struct model *m, struct error *err);
 void acts_free(struct model *m);
+/* False: forward only. */
 static inline bool acts_keep_all(const struct model *m)
 {
     return m->weights.embed.g != NULL;
 }
 /* Input of block l (l = L: input of the final norm), [R,D]. */
 void *acts_residual(const struct model *m, int32_t l);
-struct block_acts *acts_block(const struct model *m, int32_t l);
+/* Where a pass puts its rows into a tensor that holds all positions: behind those of the past. */
+void *acts_from_past(const struct model *m, void *x, int64_t width);
 
 /* rope.c: cos and sin of position x frequency, as Hugging Face computes them. */
 int rope_check(const ModelConfig *config, struct error *err);
 /* Angle per position of frequency i < head_dim / 2. */
 double rope_frequency(const ModelConfig *config, int64_t head_dim, int64_t i);
-/* Fills m->rope_cos, m->rope_sin. */
+/* Fills m->rope_cos, m->rope_sin, m->positions. */
 int rope_fill(struct model *m, const ModelConfig *config, struct error *err);
 
 /* linear.c: y [R,out] = x [R,in] w^T; dx = or += dy w; dw += dy^T x. */

@@ -4,7 +4,7 @@
 int mlp_forward(struct model *m, int32_t l, struct error *err)
 {
     const struct block_weights *w = &m->weights.blocks[l];
-    struct block_acts *a = acts_block(m, l);
+    struct block_acts *a = &m->acts[l];
     void *out = acts_residual(m, l + 1);
     if (norm_forward(m, a->mlp_normed, a->mlp_rstd, a->mid, &w->mlp_norm, err) != 0 ||
         linear_forward(m, a->gate, a->mlp_normed, &w->gate, err) != 0 ||
@@ -20,7 +20,7 @@ int mlp_backward_input(struct model *m, int32_t l, void *d_mid, const void *d_ou
                        struct error *err)
 {
     const struct block_weights *w = &m->weights.blocks[l];
-    struct block_acts *a = acts_block(m, l);
+    struct block_acts *a = &m->acts[l];
     if (linear_backward_input(m, m->d_act, d_out, &w->down, false, err) != 0 ||
         m->kernels->swiglu_bwd(m->dev, m->stream, m->dtype, a->gate, a->up, m->d_act, a->gate,
                                a->up, m->rows * m->ffn, err) != 0 ||
@@ -37,7 +37,7 @@ int mlp_backward_input(struct model *m, int32_t l, void *d_mid, const void *d_ou
 int mlp_backward_weight(struct model *m, int32_t l, const void *d_out, struct error *err)
 {
     const struct block_weights *w = &m->weights.blocks[l];
-    const struct block_acts *a = acts_block(m, l);
+    const struct block_acts *a = &m->acts[l];
     if (linear_backward_weight(m, &w->down, d_out, a->act, err) != 0 ||
         linear_backward_weight(m, &w->gate, a->gate, a->mlp_normed, err) != 0)
         return -1;

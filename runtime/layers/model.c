@@ -57,6 +57,14 @@ void model_set_batch(struct model *m, const int32_t *ids, const int32_t *targets
     m->targets = targets;
 }
 
+void model_set_span(struct model *m, int64_t past, int64_t num)
+{
+    ASSERT(!acts_keep_all(m) && m->batch == 1);
+    ASSERT(past >= 0 && num > 0 && past + num <= m->seq_len);
+    m->past = past;
+    m->rows = num;
+}
+
 static int block_forward(struct model *m, int32_t l, struct error *err)
 {
     if (attention_forward(m, l, err) != 0 || mlp_forward(m, l, err) != 0)

@@ -34,6 +34,10 @@ void model_free(struct model *m);
 /* ids, targets [micro * seq_len] int32, in device memory, valid until the micro-batch's backward is
  * done. targets may be NULL: no loss. */
 void model_set_batch(struct model *m, const int32_t *ids, const int32_t *targets);
+/* Forward-only models of one sequence: from now on a forward pass computes positions past ..
+ * past + num - 1 (ids hold those num tokens, logits are [num, V]) and goes on from the keys and
+ * values that earlier passes left for 0 .. past - 1. past + num is at most seq_len. */
+void model_set_span(struct model *m, int64_t past, int64_t num);
 /* Units unit_begin <= u < unit_end, ascending. The head's unit adds the sum of the micro-batch's
  * negative log likelihoods to *loss_sum (double, device memory) and seeds the backward pass with
  * dloss (= 1 / valid targets of the whole step). */
@@ -41,8 +45,8 @@ int model_forward(struct model *m, int32_t unit_begin, int32_t unit_end, double 
                   double *loss_sum, struct error *err);
 /* The same units, descending. Gradients of parameters are accumulated. */
 int model_backward(struct model *m, int32_t unit_begin, int32_t unit_end, struct error *err);
-/* After a forward pass without backward: logits [micro * seq_len, V] in device memory. Only where
- * grads is NULL (with gradients the buffer is overwritten by dlogits). */
+/* After a forward pass without backward: logits [micro * seq_len, V] (of a span: its own) in device
+ * memory. Only where grads is NULL (with gradients the buffer is overwritten by dlogits). */
 const void *model_logits(const struct model *m);
 
 #endif

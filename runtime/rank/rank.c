@@ -150,6 +150,7 @@ static int open_saver(struct rank *r, struct error *err)
         .comm = r->save_comm,
         .report = r->report,
         .job_dir = r->options->start->job_dir,
+        .config = r->plan->model->config,
         .live = live_state(r),
         /* Where saves come only with the end there is nothing to overlap them with. */
         .async = checkpoint->async && spec_checkpoint_interval(r->plan->spec) > 0,

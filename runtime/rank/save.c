@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "model/config.h"
 
 struct saver {
     struct saver_options options;
@@ -112,11 +113,26 @@ static int write_part(void *args, struct error *err)
     return 0;
 }
 
+/* A checkpoint holds tensors alone; with this beside them others can make a model of it. */
+static int write_config(const struct saver *s, struct error *err)
+{
+    char path[1024];
+    if (!fs_join(path, sizeof(path), s->options.job_dir, "config.json"))
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: path too long", s->options.job_dir);
+    if (fs_exists(path))
+        return 0;
+    char *text = config_to_json(s->options.config, "float32");
+    int rc = fs_write_atomic(path, text, strlen(text), 0644, err);
+    free(text);
+    return rc;
+}
+
 static int commit_checkpoint(struct saver *s, struct error *err)
 {
     char dir[sizeof(s->parent) + 64];
     int64_t size_bytes = 0;
-    if (ckpt_commit(s->parent, &s->meta, num_writers(s), dir, sizeof(dir), &size_bytes,
+    if (write_config(s, &s->failure) != 0 ||
+        ckpt_commit(s->parent, &s->meta, num_writers(s), dir, sizeof(dir), &size_bytes,
                     &s->failure) != 0) {
         *s->num_failed = 1.0;
         return 0;

@@ -16,10 +16,11 @@ struct saver;
 struct saver_options {
     struct device *dev;
     struct stream *compute;
-    struct comm *comm;      /* of the data axis, for the saver alone; NULL with one rank */
-    struct report *report;  /* borrowed */
-    const char *job_dir;    /* borrowed */
-    struct ckpt_state live; /* the buffers that training changes; borrowed */
+    struct comm *comm;         /* of the data axis, for the saver alone; NULL with one rank */
+    struct report *report;     /* borrowed */
+    const char *job_dir;       /* borrowed */
+    const ModelConfig *config; /* borrowed; left beside the checkpoints as JOB/config.json */
+    struct ckpt_state live;    /* the buffers that training changes; borrowed */
     bool async;
 };
 

@@ -1,0 +1,8 @@
+/* tandem-tool generate: a model folder continues a prompt on stdout, as it comes. */
+#ifndef TANDEM_RUNTIME_TOOL_GENERATE_H
+#define TANDEM_RUNTIME_TOOL_GENERATE_H
+
+/* argv[0] = "generate". Returns the exit code: 0, 1 failed, 2 usage. */
+int generate_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,166 @@
+/* Continuing a text: passes over a span against whole passes, the draw, the folders it reads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../parallel/gang.h"
+#include "base/rng.h"
+#include "runtime/tool/generator.h"
+
+static struct generator *open_golden(const struct golden *golden)
+{
+    struct generator *g;
+    struct error err = {0};
+    if (generator_open(&g, golden_path(golden, ""), 1, &err) != 0)
+        fail_msg("%s", err.text);
+    return g;
+}
+
+static void generate(struct generator *g, const struct sampling *sampling, int32_t *out, int num)
+{
+    struct error err = {0};
+    for (int i = 0; i < num; i++)
+        if (generator_next(g, sampling, &out[i], &err) != 0)
+            fail_msg("%s", err.text);
+}
+
+/* Going on from kept keys and values gives what a pass over the whole text gives. */
+static void kept_keys_change_nothing(void **state)
+{
+    (void)state;
+    enum { NUM = 40 };
+    const struct sampling greedy = {0};
+    int32_t kept[NUM], prompt[3] = {72, 101, 108};
+    struct generator *g = open_golden(&golden_tied);
+    assert_int_equal(generator_feed(g, prompt, 3, NULL), 0);
+    generate(g, &greedy, kept, NUM);
+    generator_close(g);
+    for (int i = 0; i < NUM; i++) {
+        int32_t next;
+        g = open_golden(&golden_tied);
+        assert_int_equal(generator_feed(g, prompt, 3, NULL), 0);
+        assert_int_equal(generator_feed(g, kept, i, NULL), 0);
+        generate(g, &greedy, &next, 1);
+        assert_int_equal(next, kept[i]);
+        generator_close(g);
+    }
+}
+
+/* A text may be longer than the window (128 positions here). */
+static void a_text_goes_on_behind_the_window(void **state)
+{
+    (void)state;
+    enum { NUM = 300 };
+    const struct sampling sampling = {.temperature = 1.0, .top_k = 20, .seed = 5};
+    static int32_t a[NUM], b[NUM], prompt[200];
+    for (int i = 0; i < 200; i++)
+        prompt[i] = i;
+    for (int i = 0; i < 2; i++) {
+        struct generator *g = open_golden(&golden_tiny);
+        assert_int_equal(generator_feed(g, prompt, 200, NULL), 0);
+        generate(g, &sampling, i == 0 ? a : b, NUM);
+        generator_close(g);
+    }
+    /* The same seed gives the same text. */
+    assert_memory_equal(a, b, sizeof(a));
+}
+
+static void a_token_outside_the_vocabulary_is_refused(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    struct generator *g = open_golden(&golden_tiny);
+    int32_t id = 256;
+    assert_int_equal(generator_feed(g, &id, 1, &err), -1);
+    assert_non_null(strstr(err.text, "0 to 255"));
+    generator_close(g);
+}
+
+/* Each token comes as often as its probability says. */
+static void draws_follow_the_softmax(void **state)
+{
+    (void)state;
+    enum { NUM = 20000 };
+    const float logits[4] = {0.0F, 1.0F, 2.0F, -1.0F};
+    const struct sampling sampling = {.temperature = 0.5};
+    int32_t order[4];
+    int counts[4] = {0};
+    for (uint64_t i = 0; i < NUM; i++)
+        counts[generator_pick(logits, 4, &sampling, rng_uniform(1, 2, i), order)]++;
+    double sum = 0.0;
+    for (int i = 0; i < 4; i++)
+        sum += exp(2.0 * (double)logits[i]);
+    for (int i = 0; i < 4; i++) {
+        double p = exp(2.0 * (double)logits[i]) / sum;
+        /* Five standard deviations; the draws are fixed, so it holds or it doesn't. */
+        assert_true(fabs((double)counts[i] / NUM - p) < 5.0 * sqrt(p * (1.0 - p) / NUM) + 1e-9);
+    }
+}
+
+static void top_k_and_temperature_zero_narrow_the_choice(void **state)
+{
+    (void)state;
+    const float logits[4] = {0.0F, 1.0F, 2.0F, 1.0F};
+    struct sampling sampling = {.temperature = 1.0, .top_k = 2};
+    int32_t order[4];
+    for (uint64_t i = 0; i < 1000; i++) {
+        int32_t id = generator_pick(logits, 4, &sampling, rng_uniform(1, 2, i), order);
+        /* Of equals the lower number. */
+        assert_true(id == 2 || id == 1);
+    }
+    sampling.temperature = 0.0;
+    assert_int_equal(generator_pick(logits, 4, &sampling, 0.999, order), 2);
+}
+
+/* A running job's newest checkpoint can be tried out: its config.json stands in the job's folder.
+ */
+static void a_checkpoint_generates_what_the_export_does(void **state)
+{
+    (void)state;
+    struct gang_spec spec = {
+        .golden = &golden_tiny,
+        .data = 2,
+        .steps = 2,
+        .backend = "cpu",
+        .precision = "fp32",
+        .checkpoint = "interval: 0, export_at_end: true",
+    };
+    char *dir = gang_make_dir(), path[512];
+    struct gang run = {.plan = gang_plan(&spec), .job_dir = dir};
+    gang_run_well(&run);
+    const struct sampling greedy = {0};
+    int32_t texts[2][30], prompt = 65;
+    for (int i = 0; i < 2; i++) {
+        struct generator *g;
+        struct error err = {0};
+        snprintf(path, sizeof(path), "%s/%s", dir, i == 0 ? run.export_dir : run.checkpoints[0]);
+        if (generator_open(&g, path, 1, &err) != 0)
+            fail_msg("%s", err.text);
+        assert_int_equal(generator_feed(g, &prompt, 1, NULL), 0);
+        generate(g, &greedy, texts[i], 30);
+        generator_close(g);
+    }
+    assert_memory_equal(texts[0], texts[1], sizeof(texts[0]));
+    plan__free_unpacked((Plan *)run.plan, NULL);
+    gang_remove_dir(dir);
+}
+
+int main(void)
+{
+    gang_quiet();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kept_keys_change_nothing),
+        cmocka_unit_test(a_text_goes_on_behind_the_window),
+        cmocka_unit_test(a_token_outside_the_vocabulary_is_refused),
+        cmocka_unit_test(draws_follow_the_softmax),
+        cmocka_unit_test(top_k_and_temperature_zero_narrow_the_choice),
+        cmocka_unit_test(a_checkpoint_generates_what_the_export_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
