@@ -129,7 +129,7 @@ static const struct spec_rule rules[] = {
     {.field = "ResourcesSpec.max_devices", .kind = SPEC_RANGE, .max = RANKS_MAX,
      .unbuilt = "an elastic range"},
     {.field = "ResourcesSpec.spares", .kind = SPEC_RANGE, .max = RANKS_MAX,
-     .unbuilt = "spare devices"},
+     .unbuilt = "keeping spare devices"},
     {.field = "ResourcesSpec.type", .kind = SPEC_WORD, .words = "any cpu",
      .later = "a100 h100 h200 b200"},
     {.field = "ResourcesSpec.backend", .kind = SPEC_WORD, .words = "auto ref cpu", .later = "cuda"},

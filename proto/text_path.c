@@ -1,4 +1,4 @@
-/* One field by its dotted path, and names that are nearly right. */
+/* One field by its dotted path. */
 #include "proto/text.h"
 
 #include <stdint.h>
@@ -7,6 +7,7 @@
 
 #include "proto/field.h"
 #include "proto/number.h"
+#include "proto/text_near.h"
 #include "proto/text_read.h"
 #include "proto/text_scalar.h"
 
@@ -143,7 +144,7 @@ int text_set(ProtobufCMessage *message, const char *path, const char *value, str
         const ProtobufCFieldDescriptor *field = field_find(message->descriptor, segment, len);
         if (!field) {
             struct buf what = {0};
-            text_read_unknown(&what, root, message->descriptor, segment, len);
+            text_near_unknown(&what, root, message->descriptor, segment, len);
             int rc = fail_path(err, whole, path, what.data);
             buf_free(&what);
             return rc;
@@ -170,73 +171,4 @@ int text_set(ProtobufCMessage *message, const char *path, const char *value, str
         }
     }
     return error_set(err, ERR_INVALID_ARGUMENT, "a field's path is empty");
-}
-
-/* ---- nearly right --------------------------------------------------------------------------- */
-
-#define WORD_MAX 48
-
-/* Lower case, dashes as underscores. */
-static size_t fold(char out[WORD_MAX], const char *word)
-{
-    size_t len = strnlen(word, WORD_MAX - 1);
-    for (size_t i = 0; i < len; i++) {
-        char c = word[i];
-        out[i] = c == '-' ? '_' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-    }
-    out[len] = 0;
-    return len;
-}
-
-static int min3(int a, int b, int c)
-{
-    int least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
-/* Insertions, deletions, replacements and swaps of neighbours between two words.
- * Source: Damerau-Levenshtein, optimal string alignment. */
-static int distance(const char *a, size_t num_a, const char *b, size_t num_b)
-{
-    int rows[WORD_MAX + 1][WORD_MAX + 1];
-    for (size_t i = 0; i <= num_a; i++) {
-        for (size_t j = 0; j <= num_b; j++) {
-            if (i == 0 || j == 0) {
-                rows[i][j] = (int)(i + j);
-                continue;
-            }
-            int differs = a[i - 1] != b[j - 1];
-            int least = min3(rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + differs);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                rows[i - 2][j - 2] + 1 < least) {
-                least = rows[i - 2][j - 2] + 1;
-            }
-            rows[i][j] = least;
-        }
-    }
-    return rows[num_a][num_b];
-}
-
-const char *text_nearest(const char *word, const char *const *names)
-{
-    char folded[WORD_MAX], name[WORD_MAX];
-    size_t len = fold(folded, word);
-    const char *best = NULL;
-    int best_distance = 1 + (int)len / 5;
-    if (len < 2) {
-        return NULL;
-    }
-    for (size_t i = 0; names[i]; i++) {
-        size_t name_len = fold(name, names[i]);
-        int d = distance(folded, len, name, name_len);
-        /* The beginning of a name (micro_batch for micro_batch_size) is as near as one slip. */
-        if (len >= 3 && name_len > len && strncmp(folded, name, len) == 0 && d > 1) {
-            d = 1;
-        }
-        if (d < best_distance || (d == best_distance && !best)) {
-            best_distance = d;
-            best = names[i];
-        }
-    }
-    return best;
 }

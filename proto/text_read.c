@@ -11,6 +11,7 @@
 
 #include "proto/field.h"
 #include "proto/text.h"
+#include "proto/text_near.h"
 #include "proto/text_scalar.h"
 
 #define MAX_DEPTH 32
@@ -73,60 +74,6 @@ static int fail_syntax(struct reader *r)
     char what[256];
     snprintf(what, sizeof what, "not valid YAML: %s", problem);
     return fail_at(r, line, column, what);
-}
-
-/* Looks for the field in other messages below descriptor; its dotted path goes into path. */
-static bool find_elsewhere(const ProtobufCMessageDescriptor *descriptor, const char *key,
-                           size_t len, int depth, struct buf *path)
-{
-    const ProtobufCFieldDescriptor *found = field_find(descriptor, key, len);
-    bool choice = field_is_choice(descriptor);
-    if (found && !choice) {
-        buf_puts(path, found->name);
-        return true;
-    }
-    for (unsigned i = 0; depth < 6 && i < descriptor->n_fields; i++) {
-        const ProtobufCFieldDescriptor *field = &descriptor->fields[i];
-        if (field->type != PROTOBUF_C_TYPE_MESSAGE || field->label == PROTOBUF_C_LABEL_REPEATED) {
-            continue;
-        }
-        size_t before = path->len;
-        if (!choice) {
-            buf_printf(path, "%s.", field->name);
-        }
-        if (find_elsewhere(field->descriptor, key, len, depth + 1, path)) {
-            return true;
-        }
-        path->len = before;
-    }
-    return false;
-}
-
-void text_read_unknown(struct buf *out, const ProtobufCMessageDescriptor *root,
-                       const ProtobufCMessageDescriptor *descriptor, const char *key, size_t len)
-{
-    const char *names[MAX_FIELDS + 1] = {0};
-    ASSERT(descriptor->n_fields <= MAX_FIELDS);
-    for (unsigned i = 0; i < descriptor->n_fields; i++) {
-        names[i] = descriptor->fields[i].name;
-    }
-    struct buf elsewhere = {0};
-    char word[64] = {0};
-    if (len < sizeof word) {
-        memcpy(word, key, len);
-    }
-    const char *near = text_nearest(word, names);
-    if (near) {
-        buf_printf(out, "unknown field; did you mean %s?", near);
-    } else if (*word && find_elsewhere(root, word, strlen(word), 0, &elsewhere)) {
-        buf_printf(out, "unknown field; did you mean %s?", elsewhere.data);
-    } else {
-        buf_puts(out, "unknown field; known here:");
-        for (unsigned i = 0; i < descriptor->n_fields; i++) {
-            buf_printf(out, "%s %s", i ? "," : "", names[i]);
-        }
-    }
-    buf_free(&elsewhere);
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -208,7 +155,7 @@ static int read_key(struct reader *r, const yaml_event_t *event,
         text_scalar_quote(quote, key, len);
         buf_printf(&r->path, "%s%.*s", before ? "." : "", (int)strlen(quote) - 2, quote + 1);
         struct buf what = {0};
-        text_read_unknown(&what, r->root, descriptor, key, len);
+        text_near_unknown(&what, r->root, descriptor, key, len);
         rc = fail(r, event->start_mark, "%s", what.data);
         buf_free(&what);
     } else if (seen[*out - descriptor->fields]) {

@@ -223,7 +223,7 @@ static const struct {
      "resources.min_devices: 1: an elastic range is not built yet; use 0"},
     {"resources.max_devices=4",
      "resources.max_devices: 4: an elastic range is not built yet; use 0"},
-    {"resources.spares=1", "resources.spares: 1: spare devices is not built yet; use 0"},
+    {"resources.spares=1", "resources.spares: 1: keeping spare devices is not built yet; use 0"},
     {"resources.type=h100", "resources.type: h100: not built yet; use any or cpu"},
     {"resources.backend=cuda", "resources.backend: cuda: not built yet; use auto, ref or cpu"},
     {"checkpoint.interval=auto", "checkpoint.interval: auto: not built yet; use a whole number "
