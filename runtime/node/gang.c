@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,7 +31,6 @@ enum gang_phase { GANG_RUNS, GANG_ABORTED, GANG_TERMINATED, GANG_KILLED };
 
 struct gang {
     struct gang_options options; /* strings owned */
-    int signal_fd;               /* SIGCHLD */
     int segment_fd;              /* -1: one rank */
     void *segment;
     size_t segment_bytes;
@@ -59,14 +58,6 @@ int gang_new(struct gang **out, const struct gang_options *options, struct error
     }
     struct gang *g = calloc(1, sizeof *g);
     ASSERT(g);
-    sigset_t child;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    g->signal_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (g->signal_fd < 0) {
-        free(g);
-        return error_errno(err, errno, "watch for the ends of ranks");
-    }
     g->options = *options;
     if (!options->abort_grace_ms) {
         g->options.abort_grace_ms = ABORT_GRACE_MS;
@@ -82,6 +73,7 @@ int gang_new(struct gang **out, const struct gang_options *options, struct error
     for (int32_t i = 0; i < options->num_ranks; i++) {
         g->members[i].rank = i;
         g->members[i].fd = -1;
+        g->members[i].pid_fd = -1;
     }
     g->segment_fd = -1;
     g->first_failed = -1;
@@ -102,6 +94,9 @@ void gang_free(struct gang *g)
         if (g->members[i].fd >= 0) {
             close(g->members[i].fd);
         }
+        if (g->members[i].pid_fd >= 0) {
+            close(g->members[i].pid_fd);
+        }
         link_decoder_free(g->members[i].decoder);
         buf_free(&g->members[i].out);
     }
@@ -111,7 +106,6 @@ void gang_free(struct gang *g)
     if (g->segment_fd >= 0) {
         close(g->segment_fd);
     }
-    close(g->signal_fd);
     free(g->members);
     free((void *)(uintptr_t)g->options.program);
     free((void *)(uintptr_t)g->options.job_dir);
@@ -376,6 +370,15 @@ static int start_member(struct gang *g, struct gang_member *m, const Start *star
         m->pid = 0;
         return -1;
     }
+    /* Not SIGCHLD: a library's thread that doesn't block it would swallow it. */
+    m->pid_fd = (int)syscall(SYS_pidfd_open, m->pid, 0);
+    if (m->pid_fd < 0) {
+        error_errno(err, errno, "watch pid %d", (int)m->pid);
+        kill(m->pid, SIGKILL);
+        waitpid(m->pid, NULL, 0);
+        m->pid = 0;
+        return -1;
+    }
     g->num_running++;
     RankStart begin = RANK_START__INIT;
     begin.start = (Start *)(uintptr_t)start;
@@ -438,6 +441,10 @@ static void member_gone(struct gang *g, struct gang_member *m, int status)
         close(m->fd);
         m->fd = -1;
     }
+    if (m->pid_fd >= 0) {
+        close(m->pid_fd);
+        m->pid_fd = -1;
+    }
     m->pid = 0;
     m->gone = true;
     g->num_running--;
@@ -451,11 +458,9 @@ static void member_gone(struct gang *g, struct gang_member *m, int status)
     }
 }
 
+/* Ranks, and orphans that became ours. */
 static void reap(struct gang *g)
 {
-    struct signalfd_siginfo info;
-    while (read(g->signal_fd, &info, sizeof info) > 0) {
-    }
     int status;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
@@ -486,16 +491,17 @@ static void sweep(struct gang *g)
 
 int gang_num_fds(const struct gang *g)
 {
-    return g->options.num_ranks + 1;
+    return 2 * g->options.num_ranks;
 }
 
 int gang_poll_begin(struct gang *g, struct pollfd *fds, bool listen, int64_t *timeout_ms)
 {
-    fds[0] = (struct pollfd){.fd = g->signal_fd, .events = POLLIN};
-    for (int32_t i = 0; i < g->options.num_ranks; i++) {
+    int32_t n = g->options.num_ranks;
+    for (int32_t i = 0; i < n; i++) {
         const struct gang_member *m = &g->members[i];
         short events = (short)((listen ? POLLIN : 0) | (m->out.len ? POLLOUT : 0));
-        fds[1 + i] = (struct pollfd){.fd = events ? m->fd : -1, .events = events};
+        fds[i] = (struct pollfd){.fd = m->pid_fd, .events = POLLIN};
+        fds[n + i] = (struct pollfd){.fd = events ? m->fd : -1, .events = events};
     }
     *timeout_ms = -1;
     if (g->phase != GANG_RUNS && g->num_running) {
@@ -505,23 +511,23 @@ int gang_poll_begin(struct gang *g, struct pollfd *fds, bool listen, int64_t *ti
     if (g->num_running == 0) {
         *timeout_ms = 0;
     }
-    return g->options.num_ranks + 1;
+    return 2 * n;
 }
 
 void gang_poll_end(struct gang *g, const struct pollfd *fds, int num)
 {
-    for (int i = 1; i < num; i++) {
-        struct gang_member *m = &g->members[i - 1];
-        if (fds[i].revents & POLLOUT) {
+    int32_t n = g->options.num_ranks;
+    ASSERT(num == 2 * n);
+    for (int32_t i = 0; i < n; i++) {
+        struct gang_member *m = &g->members[i];
+        if (fds[n + i].revents & POLLOUT) {
             flush(m);
         }
-        if (fds[i].revents & (POLLIN | POLLHUP | POLLERR)) {
+        if (fds[n + i].revents & (POLLIN | POLLHUP | POLLERR)) {
             receive(g, m, 4);
         }
     }
-    if (fds[0].revents & POLLIN) {
-        reap(g);
-    }
+    reap(g);
     if (g->phase != GANG_RUNS && g->num_running && clock_mono_ms() >= g->next_phase_ms) {
         enter_phase(g, g->phase == GANG_ABORTED ? GANG_TERMINATED : GANG_KILLED);
     }

@@ -3,7 +3,7 @@
  * grace, TERM, KILL; at the end no process that any of them left behind is alive.
  *
  * One thread owns it: the one that made it, which must live as long as the process (ranks ask the
- * kernel to die with it). SIGCHLD is blocked in every thread. */
+ * kernel to die with it). It reaps every child of the process. */
 #ifndef TANDEM_RUNTIME_NODE_GANG_H
 #define TANDEM_RUNTIME_NODE_GANG_H
 

@@ -336,14 +336,12 @@ static bool is_over(struct node *n)
 
 static int open_all(struct node *n, struct error *err)
 {
-    sigset_t stop_set, all;
+    sigset_t stop_set;
     sigemptyset(&stop_set);
     sigaddset(&stop_set, SIGTERM);
     sigaddset(&stop_set, SIGINT);
     sigaddset(&stop_set, SIGHUP);
-    all = stop_set;
-    sigaddset(&all, SIGCHLD);
-    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    pthread_sigmask(SIG_BLOCK, &stop_set, NULL);
     signal(SIGPIPE, SIG_IGN);
     n->signal_fd = signalfd(-1, &stop_set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (n->signal_fd < 0) {
