@@ -444,6 +444,7 @@ class OnATerminal(unittest.TestCase):
         tandem("cancel", job)
 
     def test_no_color_is_honoured(self):
+        submit("coloured", 2)
         ENV["NO_COLOR"] = "1"
         try:
             shown = Terminal("ls", "-a")
