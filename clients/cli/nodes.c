@@ -21,9 +21,12 @@ static void add_device(struct table *t, const NodeInfo *n, const DeviceInfo *d)
     snprintf(raw, sizeof raw, "%lld", (long long)d->mem_bytes);
     table_cell(t, d->mem_bytes ? human_bytes(h, (double)d->mem_bytes) : "-", raw, NULL);
     snprintf(raw, sizeof raw, "%.17g", d->peak_flops_fp32);
-    char peak[HUMAN_MAX + 8];
-    snprintf(peak, sizeof peak, "%s",
-             d->peak_flops_fp32 > 0 ? human_count(h, d->peak_flops_fp32) : "-");
+    char peak[HUMAN_MAX] = "-";
+    if (d->peak_flops_fp32 > 0) {
+        bool tera = d->peak_flops_fp32 >= 1e12;
+        snprintf(peak, sizeof peak, "%.1f %cFLOP/s", d->peak_flops_fp32 / (tera ? 1e12 : 1e9),
+                 tera ? 'T' : 'G');
+    }
     table_cell(t, peak, raw, NULL);
     table_cell(t, d->domain, NULL, NULL);
     table_cell(t, d->reason, NULL, NULL);

@@ -32,9 +32,11 @@ static void print_head(const struct cli *cli, const Job *j)
     printf("%s%s%s  job %lld\n", cli->colour ? "\033[1m" : "", j->name ? j->name : "",
            cli->colour ? "\033[0m" : "", (long long)j->id);
     label(cli, "state");
-    printf("%s%s%s for %s", cli->colour ? job_state_colour(j->state) : "", job_state_word(j->state),
-           cli->colour ? "\033[0m" : "", human_duration(h, (double)(now - since) / 1e6));
-    if (filled(j->cause)) {
+    bool ended = job_has_ended(j->state);
+    printf("%s%s%s %s%s%s", cli->colour ? job_state_colour(j->state) : "", job_state_word(j->state),
+           cli->colour ? "\033[0m" : "", ended ? "" : "for ",
+           human_duration(h, (double)(now - since) / 1e6), ended ? " ago" : "");
+    if (job_cause(j->cause, j->state)[0]) {
         printf(", %s", j->cause);
     }
     printf("\n");
