@@ -72,7 +72,8 @@ class Server:
 
 def tandem(*args, env=None, stdin=""):
     return subprocess.run([BIN / "tandem", *map(str, args)], env={**ENV, **(env or {})},
-                          capture_output=True, text=True, timeout=DEADLINE, input=stdin)
+                          capture_output=True, text=True, errors="replace",
+                          timeout=DEADLINE, input=stdin)
 
 
 def job_spec(name, steps, **more):
