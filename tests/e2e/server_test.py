@@ -189,7 +189,7 @@ class Durable(Case):
     def test_a_run_outlives_many_kills_of_the_controller(self):
         job = self.s.submit(self.s.spec("one", steps=100, tags=["ms=10"], interval=10))
         for n in range(12):
-            wait_for("progress", lambda: self.s.get(job).step >= 5 * n or
+            wait_for("progress", lambda: self.s.get(job).step > 5 * n or
                      self.s.get(job).state == m.jobs.JOB_SUCCEEDED)
             self.s.kill()
             self.s.start()

@@ -252,7 +252,7 @@ static void events_come_after_the_one_given_in_their_order(void **state)
     int64_t id = store_fixture_job(f->s, "one"), last;
     for (int i = 0; i < 3; i++) {
         Event e = EVENT__INIT;
-        char text[8];
+        char text[16];
         snprintf(text, sizeof text, "%d", i);
         e.job_id = id;
         e.kind = (char *)(uintptr_t) "note";
