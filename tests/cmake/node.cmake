@@ -11,3 +11,6 @@ tandem_test(attach_test ${CMAKE_SOURCE_DIR}/tests/fault/attach_test.c tandem_nod
 add_dependencies(attach_test tandem-node rank_helper)
 set_tests_properties(attach_test PROPERTIES ENVIRONMENT
   "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+# By hand: comm_bench [RANKS ...]
+add_executable(comm_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/comm_bench.c)
+target_link_libraries(comm_bench PRIVATE tandem_flags tandem_comm)
