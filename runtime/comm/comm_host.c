@@ -3,6 +3,7 @@
 #include "runtime/comm/comm_host.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,14 +75,18 @@ void *comm_host_alloc(struct comm_host_world *w, size_t bytes)
         return NULL;
     }
     char *mem = (char *)w->segment + segment_area_offset(w->segment, w->rank) + w->area_used;
-    w->area_used += need;
 #ifdef MADV_POPULATE_WRITE
-    /* Touched now, in one call, not page by page in the first step. Best effort. */
+    /* Touched now, in one call, not page by page in the first step; and memory that isn't there is
+     * an answer here, a SIGBUS there. Kernels that don't know this (EINVAL) touch later. */
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = (uintptr_t)mem & ~(page - 1),
-              end = ((uintptr_t)mem + need + page - 1) & ~(page - 1);
-    madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
+    uintptr_t begin = (uintptr_t)mem & ~(page - 1);
+    uintptr_t end = ((uintptr_t)mem + need + page - 1) & ~(page - 1);
+    if (madvise((void *)begin, end - begin, MADV_POPULATE_WRITE) != 0 &&
+        (errno == ENOMEM || errno == EFAULT)) {
+        return NULL;
+    }
 #endif
+    w->area_used += need;
     return mem;
 }
 

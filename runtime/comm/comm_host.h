@@ -44,7 +44,8 @@ void comm_host_close(struct comm_host_world *w);
 /* This rank can't go on: every call of every rank fails from now on, saying reason. Any thread. */
 void comm_host_abort(struct comm_host_world *w, const char *reason);
 
-/* Zeroed, 64-byte aligned memory in this rank's area; NULL = the area is full. Never returned. */
+/* Zeroed, 64-byte aligned memory in this rank's area; NULL = the area is full, or there
+ * is no such memory. Never returned. */
 void *comm_host_alloc(struct comm_host_world *w, size_t bytes);
 
 /* A communicator of the members (world ranks, ascending, this rank among them). Every member

@@ -15,37 +15,13 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "proto/text.h"
 #include "runtime/comm/comm_host.h"
-#include "runtime/node/gang_member.h"
+#include "runtime/node/gang_state.h"
 #include "runtime/node/proctree.h"
 
 #define ABORT_GRACE_MS 500
 #define TERM_GRACE_MS 1500
-/* Longest text of a rank that goes up. */
-#define UP_TEXT_MAX 4096
 #define SWEEP_MS 10000
-
-/* How far the ending has come; it only moves on. */
-enum gang_phase { GANG_RUNS, GANG_ABORTED, GANG_TERMINATED, GANG_KILLED };
-
-struct gang {
-    struct gang_options options; /* strings owned */
-    int segment_fd;              /* -1: one rank */
-    void *segment;
-    size_t segment_bytes;
-    struct gang_member *members; /* [num_ranks] */
-    int32_t num_running;
-    enum gang_phase phase;
-    int64_t next_phase_ms; /* when the next one begins */
-    int64_t kill_after_ms; /* from TERM to KILL */
-    char stop_reason[GANG_TEXT_MAX];
-    bool failed;
-    int32_t first_failed; /* -1: none of the ranks */
-    char failure[GANG_TEXT_MAX];
-    int64_t oom_kills_before;
-    bool swept;
-};
 
 /* ---- new, free --------------------------------------------------------------------------------
  */
@@ -166,8 +142,7 @@ static void enter_phase(struct gang *g, enum gang_phase phase)
     }
 }
 
-/* The gang can't go on. rank: whose fault it is, -1 = nobody's. The first failure is the cause. */
-static void fail(struct gang *g, int32_t rank, const char *text)
+void gang_fail(struct gang *g, int32_t rank, const char *text)
 {
     if (g->failed || g->phase != GANG_RUNS) {
         return;
@@ -210,120 +185,6 @@ void gang_stop(struct gang *g, int64_t grace_ms, const char *reason)
     }
     g->kill_after_ms = grace_ms < 0 ? 0 : grace_ms;
     enter_phase(g, GANG_TERMINATED);
-}
-
-/* ---- links ------------------------------------------------------------------------------------
- */
-
-static void flush(struct gang_member *m)
-{
-    while (m->fd >= 0 && m->out.len) {
-        ssize_t n = send(m->fd, m->out.data, m->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0) {
-            buf_consume(&m->out, (size_t)n);
-        } else if (errno != EINTR) {
-            if (errno != EAGAIN) {
-                buf_clear(&m->out); /* it is dying: its exit says the rest */
-            }
-            return;
-        }
-    }
-}
-
-static void queue(struct gang_member *m, const RankDown *message)
-{
-    struct error err;
-    if (m->fd < 0) {
-        return;
-    }
-    if (link_frame(&m->out, &message->base, &err) != 0) {
-        log_error("rank %d: %s", (int)m->rank, err.text);
-        return;
-    }
-    flush(m);
-}
-
-void gang_send(struct gang *g, const RankDown *message)
-{
-    for (int32_t i = 0; i < g->options.num_ranks; i++) {
-        queue(&g->members[i], message);
-    }
-}
-
-static void take_fault(struct gang *g, struct gang_member *m, const RankFault *fault)
-{
-    m->faulted = true;
-    m->is_final = !fault->retryable;
-    snprintf(m->fault, sizeof m->fault, "%s",
-             fault->message && fault->message[0] ? fault->message : "failed without a word of why");
-    fail(g, m->rank, m->fault);
-}
-
-static void take_up(struct gang *g, struct gang_member *m, const RankUp *up)
-{
-    switch (up->body_case) {
-    case RANK_UP__BODY_FAULT:
-        take_fault(g, m, up->fault);
-        return;
-    case RANK_UP__BODY_DONE:
-        m->done = true;
-        m->paused = up->done->paused;
-        m->step = up->done->has_step ? up->done->step : m->step;
-        return;
-    case RANK_UP__BODY_METRICS:
-        m->step = up->metrics->step;
-        break;
-    case RANK_UP__BODY_PROGRESS:
-        m->step = up->progress->has_step ? up->progress->step : m->step;
-        break;
-    default:
-        break;
-    }
-    g->options.on_up(g->options.arg, m->rank, up);
-}
-
-static void take_frames(struct gang *g, struct gang_member *m)
-{
-    const uint8_t *body;
-    size_t len;
-    struct error err;
-    while (m->fd >= 0) {
-        ProtobufCMessage *up;
-        if (link_decoder_next(m->decoder, &body, &len, &err) != 0) {
-            fail(g, m->rank, err.text);
-            close(m->fd);
-            m->fd = -1;
-        } else if (!body) {
-            return;
-        } else if (text_unpack(&rank_up__descriptor, body, len, LINK_MESSAGE_MAX, &up, &err) != 0 ||
-                   text_check_message(up, UP_TEXT_MAX, &err) != 0) {
-            log_warn("rank %d sent what can't be taken: %s", (int)m->rank, err.text);
-        } else {
-            take_up(g, m, (RankUp *)up);
-            protobuf_c_message_free_unpacked(up, NULL);
-        }
-    }
-}
-
-/* Takes what a rank's socket has, at most so many pieces of it. */
-static void receive(struct gang *g, struct gang_member *m, int most)
-{
-    char data[16384];
-    for (int i = 0; i < most && m->fd >= 0; i++) {
-        ssize_t n = recv(m->fd, data, sizeof data, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0 && errno == EAGAIN) {
-            return;
-        }
-        if (n <= 0 || link_decoder_feed(m->decoder, data, (size_t)n, NULL) != 0) {
-            close(m->fd);
-            m->fd = -1;
-            return;
-        }
-        take_frames(g, m);
-    }
 }
 
 /* ---- starting ---------------------------------------------------------------------------------
@@ -390,7 +251,7 @@ static int start_member(struct gang *g, struct gang_member *m, const Start *star
     RankDown down = RANK_DOWN__INIT;
     down.body_case = RANK_DOWN__BODY_START;
     down.start = &begin;
-    queue(m, &down);
+    gang_queue(m, &down);
     return 0;
 }
 
@@ -412,7 +273,7 @@ void gang_start(struct gang *g, const Start *start)
     struct error err = {0};
     g->oom_kills_before = gang_oom_kills();
     if (g->options.num_ranks > 1 && make_segment(g, &err) != 0) {
-        fail(g, -1, err.text);
+        gang_fail(g, -1, err.text);
         return;
     }
     for (int32_t i = 0; i < g->options.num_ranks; i++) {
@@ -423,7 +284,7 @@ void gang_start(struct gang *g, const Start *start)
             m->is_final = err.code == ERR_NOT_FOUND || err.code == ERR_PERMISSION_DENIED;
             snprintf(m->why, sizeof m->why, "%.600s", err.text);
             tell_exit(g, m);
-            fail(g, m->rank, m->why);
+            gang_fail(g, m->rank, m->why);
             return;
         }
     }
@@ -436,7 +297,7 @@ static void member_gone(struct gang *g, struct gang_member *m, int status)
 {
     char log_path[4096];
     /* What it said last counts: why it failed, that it was done. */
-    receive(g, m, 1 << 20);
+    gang_receive(g, m, 1 << 20);
     if (m->fd >= 0) {
         close(m->fd);
         m->fd = -1;
@@ -454,7 +315,7 @@ static void member_gone(struct gang *g, struct gang_member *m, int status)
     gang_cause_log(log_path, m);
     tell_exit(g, m);
     if (m->kind != EXIT_OK) {
-        fail(g, m->rank, m->why);
+        gang_fail(g, m->rank, m->why);
     }
 }
 
@@ -521,10 +382,10 @@ void gang_poll_end(struct gang *g, const struct pollfd *fds, int num)
     for (int32_t i = 0; i < n; i++) {
         struct gang_member *m = &g->members[i];
         if (fds[n + i].revents & POLLOUT) {
-            flush(m);
+            gang_flush(m);
         }
         if (fds[n + i].revents & (POLLIN | POLLHUP | POLLERR)) {
-            receive(g, m, 4);
+            gang_receive(g, m, 4);
         }
     }
     reap(g);

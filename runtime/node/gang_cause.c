@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "runtime/node/gang_member.h"
+#include "runtime/node/gang_state.h"
 
 static void signal_text(int sig, char *out, size_t size)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/node/gang_member.h"
+#include "runtime/node/gang_state.h"
 
 #define LINK_FD 3
 #define SEGMENT_FD 4

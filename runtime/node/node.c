@@ -179,7 +179,8 @@ static void take_start(struct node *n, const Start *start)
         return; /* said again after a broken stream */
     }
     if (make_gang(n, start, &err) != 0) {
-        end_early(n, err.text, false);
+        end_early(n, err.text,
+                  err.code != ERR_INVALID_ARGUMENT && err.code != ERR_PERMISSION_DENIED);
         return;
     }
     log_info("job %lld attempt %d: starting %zu rank%s", (long long)n->ticket->job_id,

@@ -14,3 +14,4 @@ set_tests_properties(attach_test PROPERTIES ENVIRONMENT
 # By hand: comm_bench [RANKS ...]
 add_executable(comm_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/comm_bench.c)
 target_link_libraries(comm_bench PRIVATE tandem_flags tandem_comm)
+tandem_fuzz(link_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/link_fuzz.c tandem_link)

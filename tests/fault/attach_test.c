@@ -268,6 +268,9 @@ static int node_wait(struct controller *t)
         }
         clock_sleep_ms(2);
     }
+    /* What the io threads wrote is ours to read from here on. */
+    pthread_mutex_lock(&t->lock);
+    pthread_mutex_unlock(&t->lock);
     /* Its orphans would be ours. */
     num_left = proctree_children(left, 2);
     assert_int_equal(num_left, 0);

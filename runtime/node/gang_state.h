@@ -1,6 +1,6 @@
-/* What tandem-node knows of one rank (private to gang*.c). */
-#ifndef TANDEM_RUNTIME_NODE_GANG_MEMBER_H
-#define TANDEM_RUNTIME_NODE_GANG_MEMBER_H
+/* A gang and its ranks, as gang*.c know them (private to those). */
+#ifndef TANDEM_RUNTIME_NODE_GANG_STATE_H
+#define TANDEM_RUNTIME_NODE_GANG_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "proto/names.h"
 #include "runtime/link/link.h"
+#include "runtime/node/gang.h"
 
 #define GANG_TEXT_MAX 700
 
@@ -29,6 +30,36 @@ struct gang_member {
     int32_t code;
     char why[GANG_TEXT_MAX]; /* once gone */
 };
+
+/* How far the ending has come; it only moves on. */
+enum gang_phase { GANG_RUNS, GANG_ABORTED, GANG_TERMINATED, GANG_KILLED };
+
+struct gang {
+    struct gang_options options; /* strings owned */
+    int segment_fd;              /* -1: one rank */
+    void *segment;
+    size_t segment_bytes;
+    struct gang_member *members; /* [num_ranks] */
+    int32_t num_running;
+    enum gang_phase phase;
+    int64_t next_phase_ms; /* when the next one begins */
+    int64_t kill_after_ms; /* from TERM to KILL */
+    char stop_reason[GANG_TEXT_MAX];
+    bool failed;
+    int32_t first_failed; /* -1: none of the ranks */
+    char failure[GANG_TEXT_MAX];
+    int64_t oom_kills_before;
+    bool swept;
+};
+
+/* The gang can't go on. rank: whose fault it is, -1 = nobody's. The first failure is the cause. */
+void gang_fail(struct gang *g, int32_t rank, const char *text);
+
+/* Gives the socket what it takes of what waits for this rank. */
+void gang_flush(struct gang_member *m);
+void gang_queue(struct gang_member *m, const RankDown *message);
+/* Takes what a rank's socket has, at most so many pieces of it. */
+void gang_receive(struct gang *g, struct gang_member *m, int most);
 
 /* What spawning needs to know. */
 struct gang_spawn {
