@@ -1,10 +1,11 @@
 set(gang ${CMAKE_SOURCE_DIR}/tests/parallel/gang.c ${CMAKE_SOURCE_DIR}/tests/parallel/golden.c)
 tandem_test(golden_curve_test "${CMAKE_SOURCE_DIR}/tests/parallel/golden_curve_test.c;${gang}" tandem_rank)
-set_tests_properties(golden_curve_test PROPERTIES TIMEOUT 1800)
+set_tests_properties(golden_curve_test PROPERTIES TIMEOUT 1800 LABELS threads)
 tandem_test(trainer_test "${CMAKE_SOURCE_DIR}/tests/parallel/trainer_test.c;${gang}" tandem_rank)
-set_tests_properties(trainer_test PROPERTIES TIMEOUT 600)
+set_tests_properties(trainer_test PROPERTIES TIMEOUT 900 LABELS threads)
 tandem_test(reference_test "${CMAKE_SOURCE_DIR}/tests/parallel/reference_test.c;${gang}"
   tandem_rank)
+set_tests_properties(reference_test PROPERTIES TIMEOUT 600 LABELS threads)
 tandem_test(optim_test
   "${CMAKE_SOURCE_DIR}/tests/unit/optim_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/golden.c"
   tandem_optim PkgConfig::JANSSON)

@@ -45,7 +45,7 @@ struct crew {
 
 static void exec_rank(int rank, int link_fd, int segment_fd)
 {
-    char number[8];
+    char number[16];
     snprintf(number, sizeof(number), "%d", rank);
     int null_fd = open("/dev/null", O_RDWR);
     dup2(null_fd, STDIN_FILENO);
