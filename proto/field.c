@@ -1,5 +1,6 @@
 #include "proto/field.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,10 +168,14 @@ static void *add_repeated(ProtobufCMessage *message, const ProtobufCFieldDescrip
     size_t *count = (void *)member(message, field->quantifier_offset);
     char **array = (void *)member(message, field->offset);
     size_t size = value_size(field->type);
-    char *grown = realloc(*array, (*count + 1) * size);
-    ASSERT(grown);
-    *array = grown;
-    char *at = grown + *count * size;
+    /* Doubled: one at a time, a long list is quadratic where realloc copies. An array that came
+     * from elsewhere has just its own size, so the count alone doesn't tell the room. */
+    if (malloc_usable_size(*array) < (*count + 1) * size) {
+        char *grown = realloc(*array, (*count < 4 ? 4 : 2 * *count) * size);
+        ASSERT(grown);
+        *array = grown;
+    }
+    char *at = *array + *count * size;
     memset(at, 0, size);
     (*count)++;
     return at;
