@@ -1,4 +1,11 @@
 /* The server's and the client's side of gRPC against each other, over real sockets on loopback. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <grpc/compression.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/time.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -446,6 +453,116 @@ static void malformed_messages_are_refused(void **state)
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
     assert_int_equal(f->num_messages, 0);
     rpc_channel_close(c);
+}
+
+/* A gzip'ed message, small on the wire and large unpacked, gets nowhere near a handler. */
+static void compressed_messages_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    GetJobRequest q = GET_JOB_REQUEST__INIT;
+    char *zeros = malloc(CALL_MESSAGE_MAX_BYTES);
+    memset(zeros, 'x', CALL_MESSAGE_MAX_BYTES);
+    zeros[CALL_MESSAGE_MAX_BYTES - 64] = 0;
+    q.job = zeros;
+    grpc_init();
+    grpc_arg gzip = {.type = GRPC_ARG_INTEGER,
+                     .key = (char[]){GRPC_COMPRESSION_CHANNEL_DEFAULT_ALGORITHM}};
+    gzip.value.integer = GRPC_COMPRESS_GZIP;
+    grpc_channel_args args = {1, &gzip};
+    grpc_channel_credentials *creds = grpc_insecure_credentials_create();
+    grpc_channel *channel = grpc_channel_create(f->target, creds, &args);
+    grpc_channel_credentials_release(creds);
+    grpc_completion_queue *cq = grpc_completion_queue_create_for_next(NULL);
+    grpc_call *call = grpc_channel_create_call(
+        channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq,
+        grpc_slice_from_static_string("/tandem.v1.Jobs/Get"), NULL,
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(WAIT_MS, GPR_TIMESPAN)),
+        NULL);
+    grpc_slice slice = grpc_slice_malloc(get_job_request__get_packed_size(&q));
+    get_job_request__pack(&q, GRPC_SLICE_START_PTR(slice));
+    grpc_byte_buffer *out = grpc_raw_byte_buffer_create(&slice, 1), *in = NULL;
+    grpc_metadata token = {grpc_slice_from_static_string("authorization"),
+                           grpc_slice_from_static_string("Bearer user-token"),
+                           {{NULL, NULL, NULL, NULL}}};
+    grpc_metadata_array headers, trailers;
+    grpc_metadata_array_init(&headers);
+    grpc_metadata_array_init(&trailers);
+    grpc_status_code status = GRPC_STATUS_OK;
+    grpc_slice details = grpc_empty_slice();
+    grpc_op ops[6] = {
+        {.op = GRPC_OP_SEND_INITIAL_METADATA},  {.op = GRPC_OP_SEND_MESSAGE},
+        {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT}, {.op = GRPC_OP_RECV_INITIAL_METADATA},
+        {.op = GRPC_OP_RECV_MESSAGE},           {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
+    ops[0].data.send_initial_metadata.count = 1;
+    ops[0].data.send_initial_metadata.metadata = &token;
+    ops[1].data.send_message.send_message = out;
+    ops[3].data.recv_initial_metadata.recv_initial_metadata = &headers;
+    ops[4].data.recv_message.recv_message = &in;
+    ops[5].data.recv_status_on_client.trailing_metadata = &trailers;
+    ops[5].data.recv_status_on_client.status = &status;
+    ops[5].data.recv_status_on_client.status_details = &details;
+    assert_int_equal(grpc_call_start_batch(call, ops, 6, &status, NULL), GRPC_CALL_OK);
+    grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    assert_int_equal(status, GRPC_STATUS_UNIMPLEMENTED);
+    assert_int_equal(f->num_messages, 0);
+    assert_null(in);
+    grpc_slice_unref(details);
+    grpc_slice_unref(slice);
+    grpc_byte_buffer_destroy(out);
+    grpc_metadata_array_destroy(&headers);
+    grpc_metadata_array_destroy(&trailers);
+    grpc_call_unref(call);
+    grpc_channel_destroy(channel);
+    grpc_completion_queue_shutdown(cq);
+    grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    grpc_completion_queue_destroy(cq);
+    grpc_shutdown();
+    free(zeros);
+}
+
+/* A raw connection to the server. */
+static int connect_raw(const struct fixture *f)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)server_port(f->server, 0)),
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    return fd;
+}
+
+/* Connections that say nothing, half a greeting, or nonsense keep nobody else from being served,
+ * and nonsense is hung up on. */
+static void strange_connections_disturb_nobody(void **state)
+{
+    struct fixture *f = *state;
+    enum { N = 100 };
+    static const char *const says[] = {
+        "", "PRI * HTTP/2.0\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\x00\x00\x00\x00\x00\x00 nonsense"};
+    int fds[N];
+    for (int i = 0; i < N; i++) {
+        const char *text = says[i % 4];
+        fds[i] = connect_raw(f);
+        assert_int_equal(fs_write_all(fds[i], text, strlen(text)), 0);
+    }
+    char text[ERROR_TEXT_MAX];
+    struct rpc_channel *c = dial(f->target, "user-token");
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(get_job(c, "a", WAIT_MS, text), ERR_OK);
+    }
+    rpc_channel_close(c);
+    struct timeval limit = {.tv_sec = WAIT_MS / 1000};
+    setsockopt(fds[2], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    char byte[512];
+    ssize_t n;
+    while ((n = read(fds[2], byte, sizeof byte)) > 0) {
+    }
+    assert_true(n == 0 || errno == ECONNRESET);
+    for (int i = 0; i < N; i++) {
+        close(fds[i]);
+    }
 }
 
 struct caller_thread {
@@ -1092,6 +1209,8 @@ int main(void)
         T(wrong_token_is_refused),
         T(missing_methods_are_named),
         T(malformed_messages_are_refused),
+        T(compressed_messages_are_refused),
+        T(strange_connections_disturb_nobody),
         T(two_hundred_calls_at_once_are_answered),
         T(server_stream_arrives_in_order_and_ends),
         T(slow_reader_loses_messages_not_memory),
