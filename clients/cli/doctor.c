@@ -105,16 +105,14 @@ static void check_machine(struct doctor *d)
     check_disk(d, "scratch", tmp && tmp[0] == '/' ? tmp : "/tmp");
 }
 
-/* Variables that change how the matrix library computes, or how fast. */
+/* Variables that change how ranks compute, or how fast, or what they print. */
 static void check_environment(struct doctor *d)
 {
     static const struct {
         const char *name, *why;
     } hurtful[] = {
-        {"OPENBLAS_CORETYPE", "forces kernels of another processor: slower, other rounding"},
-        {"OPENBLAS_NUM_THREADS", "ranks set their own number of threads"},
-        {"OMP_NUM_THREADS", "ranks set their own number of threads"},
-        {"GOTO_NUM_THREADS", "ranks set their own number of threads"},
+        {"TANDEM_CPU_LEVEL",
+         "holds down the instructions that kernels use: slower, other rounding"},
         {"GRPC_VERBOSITY", "mixes gRPC's own lines into the output"},
         {"LD_PRELOAD", "goes into every rank"},
     };

@@ -9,7 +9,6 @@
 #include "base/buf.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "kernels/cpu/blas_core.h"
 #include "proto/text.h"
 #include "runtime/probe/probe.h"
 
@@ -55,10 +54,8 @@ static ProbeReply *answer_stdin(void)
     return reply;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    (void)argc;
-    blas_core_ensure(argv);
     log_init("tandem-probe");
     ProbeReply *reply = answer_stdin();
     size_t len = probe_reply__get_packed_size(reply);

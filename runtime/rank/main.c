@@ -12,7 +12,6 @@
 #include <sys/prctl.h>
 
 #include "base/log.h"
-#include "kernels/cpu/blas_core.h"
 #include "runtime/link/link.h"
 #include "runtime/rank/rank.h"
 
@@ -74,7 +73,6 @@ static int run(struct link *link, struct error *err)
 
 int main(int argc, char **argv)
 {
-    blas_core_ensure(argv);
     static char name[32];
     int rank = 0;
     if (parse_args(argc, argv, &rank) != 0) {

@@ -4,12 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/cpu/blas_core.h"
 #include "runtime/tool/generate.h"
 
 int main(int argc, char **argv)
 {
-    blas_core_ensure(argv);
     if (argc > 1 && strcmp(argv[1], "generate") == 0)
         return generate_main(argc - 1, argv + 1);
     bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);

@@ -301,7 +301,6 @@ static void write_files(const char *config_path, const char *data_path)
 int main(int argc, char **argv)
 {
     gang_quiet();
-    unsetenv("OPENBLAS_CORETYPE");
     int64_t micro = argc > 1 ? atoll(argv[1]) : 8;
     int steps = argc > 2 ? atoi(argv[2]) : 40;
     if (micro < 1 || micro > 256 || steps < 1 || steps > GANG_MAX_STEPS)

@@ -5,3 +5,15 @@ foreach(test ops_test ops_gradient_test ops_faults_test)
   target_sources(${test} PRIVATE ${CMAKE_SOURCE_DIR}/tests/parity/ops_case.c
     ${CMAKE_SOURCE_DIR}/tests/parity/ops_run.c)
 endforeach()
+
+# The loops for lesser processors, too.
+foreach(level avx2 baseline)
+  foreach(test ops_test ops_faults_test)
+    add_test(NAME ${test}_${level} COMMAND ${test})
+    set_tests_properties(${test}_${level} PROPERTIES ENVIRONMENT TANDEM_CPU_LEVEL=${level})
+  endforeach()
+endforeach()
+
+# Not a test: prints ratios (docs/performance.md).
+add_executable(kernels_bench ${CMAKE_SOURCE_DIR}/tests/bench/kernels_bench.c)
+target_link_libraries(kernels_bench PRIVATE tandem_flags tandem_kernels)

@@ -320,9 +320,9 @@ class OneRun(unittest.TestCase):
         nodes = json.loads(tandem("nodes", "-o", "json").stdout)
         self.assertEqual(sum(len(n["devices"]) for n in nodes), 4)
         self.assertIn("devices are free", tandem("nodes").stdout)
-        done = tandem("doctor", env={"OPENBLAS_CORETYPE": "Prescott"})
+        done = tandem("doctor", env={"TANDEM_CPU_LEVEL": "avx2"})
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertIn("warn  environment  OPENBLAS_CORETYPE", done.stdout)
+        self.assertIn("warn  environment  TANDEM_CPU_LEVEL", done.stdout)
         self.assertIn(SERVER.address, done.stdout)
 
     def test_unknown_jobs_are_exit_code_1(self):

@@ -1,23 +1,26 @@
-/* Attention by tiles of queries: scores of a tile against all keys it may see, softmax, product
- * with the values. The scratch of a thread holds two tiles; nothing of size T x T is kept.
+/* Attention by tiles of queries. Scores lie transposed, [keys, tile]: one row a key, one column a
+ * query. So a maximum, a sum or a mask over keys runs down the rows, for a vector of queries at
+ * once, and of the products' right sides only tiles need to be packed. The scratch of a thread
+ * holds two tiles; nothing of size T x T is kept.
  * Source of the backward pass: Dao et al. 2022, algorithm 4. */
 #include "kernels/host/variant/variant.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/loops/blas.h"
 #include "kernels/cpu/loops/block.h"
 #include "kernels/cpu/loops/exp.h"
+#include "kernels/cpu/loops/multiply.h"
 
-/* Queries of a tile: keeps a tile's scores within the second-level cache and wastes little above
- * the diagonal. */
+/* Queries of a tile: a multiple of every vector's width. */
 #define TILE INT64_C(64)
+/* Keys whose sum is made on its own: sums of T numbers would round too often. */
+#define SUM_KEYS INT64_C(128)
 
 /* A tile of one head: queries first..first+rows-1 see keys 0..keys-1 at most. */
 struct tile {
     const struct attention_args *a;
-    int64_t b, h, kv, first, rows, keys;
+    int64_t b, first, rows, keys;
     int64_t q_row, k_row; /* distances of rows */
     int64_t q_at, k_at;   /* of the tile's first query; of the head's first key */
     real *lse;            /* of the tile's first query */
@@ -30,8 +33,6 @@ static struct tile tile_of(const struct attention_args *a, int64_t b, int64_t h,
     return (struct tile){
         .a = a,
         .b = b,
-        .h = h,
-        .kv = kv,
         .first = first,
         .rows = rows,
         .keys = first + rows,
@@ -43,48 +44,85 @@ static struct tile tile_of(const struct attention_args *a, int64_t b, int64_t h,
     };
 }
 
-/* out [rows, keys] = scale * q . k, for all of the tile, above the diagonal as well. */
-static void tile_scores(const struct tile *t, real *out)
+static struct view rows_of(const void *at, int64_t offset, int64_t row)
+{
+    return (struct view){(const real *)at + offset, row, 1};
+}
+
+static struct view transposed(struct view v)
+{
+    return (struct view){v.at, v.col, v.row};
+}
+
+/* What a query may not see gets the score of nothing: later keys, and other segments. */
+static void mask_scores(const struct tile *t, real *score)
+{
+    for (int64_t j = t->first; j < t->keys; j++) {
+        for (int64_t i = 0; i < j - t->first; i++) {
+            score[j * TILE + i] = -INFINITY;
+        }
+    }
+    if (!t->a->segments) {
+        return;
+    }
+    const int32_t *segments = t->a->segments + t->b * t->a->t;
+    for (int64_t j = 0; j < t->keys; j++) {
+        int32_t own = segments[j];
+#pragma omp simd
+        for (int64_t i = 0; i < t->rows; i++) {
+            real s = score[j * TILE + i];
+            score[j * TILE + i] = segments[t->first + i] == own ? s : -INFINITY;
+        }
+    }
+}
+
+/* score [keys, TILE] = scale * k . q. Columns without a query hold zeros. */
+static void tile_scores(const struct tile *t, real *score)
 {
     const struct attention_args *a = t->a;
-    blas_gemm(false, true, t->rows, t->keys, a->e, (real)a->scale, (const real *)a->q + t->q_at,
-              t->q_row, (const real *)a->k + t->k_at, t->k_row, 0, out, t->keys);
+    if (t->rows < TILE) {
+        memset(score, 0, (size_t)(t->keys * TILE) * sizeof *score);
+    }
+    OP(multiply)
+    (t->keys, t->rows, a->e, (real)a->scale, rows_of(a->k, t->k_at, t->k_row),
+     transposed(rows_of(a->q, t->q_at, t->q_row)), 0, score, TILE);
+    mask_scores(t, score);
 }
 
-/* What query i may not see gets the score of nothing. */
-static void mask_segments(const struct tile *t, int64_t i, real *score)
+static void column_max(const real *score, int64_t keys, real *max)
 {
-    const int32_t *segments = t->a->segments + t->b * t->a->t;
-    int32_t own = segments[i];
+    for (int64_t i = 0; i < TILE; i++) {
+        max[i] = -INFINITY;
+    }
+    for (int64_t j = 0; j < keys; j++) {
 #pragma omp simd
-    for (int64_t j = 0; j <= i; j++) {
-        score[j] = segments[j] == own ? score[j] : -INFINITY;
+        for (int64_t i = 0; i < TILE; i++) {
+            max[i] = score[j * TILE + i] > max[i] ? score[j * TILE + i] : max[i];
+        }
     }
 }
 
-/* Turns row i's scores into probabilities. */
-static void softmax_row(const struct tile *t, int64_t i, real *score)
+/* Turns scores into e^(score - max) and gives the sums of columns. */
+static void column_exp(real *score, int64_t keys, const real *max, real *total)
 {
-    int64_t n = i + 1;
-    real max = -INFINITY;
-#pragma omp simd reduction(max : max)
-    for (int64_t j = 0; j < n; j++) {
-        max = score[j] > max ? score[j] : max;
+    for (int64_t i = 0; i < TILE; i++) {
+        total[i] = 0;
     }
-    real total = 0;
-#pragma omp simd reduction(+ : total)
-    for (int64_t j = 0; j < n; j++) {
-        real p = exp_real(score[j] - max);
-        score[j] = p;
-        total += p;
-    }
-    real inv = 1 / total;
+    for (int64_t begin = 0; begin < keys; begin += SUM_KEYS) {
+        int64_t end = min_i64(keys, begin + SUM_KEYS);
+        real sum[TILE] = {0};
+        for (int64_t j = begin; j < end; j++) {
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        score[j] *= inv;
+            for (int64_t i = 0; i < TILE; i++) {
+                real p = exp_real(score[j * TILE + i] - max[i]);
+                score[j * TILE + i] = p;
+                sum[i] += p;
+            }
+        }
+        for (int64_t i = 0; i < TILE; i++) {
+            total[i] += sum[i];
+        }
     }
-    memset(score + n, 0, (size_t)(t->keys - n) * sizeof *score);
-    t->lse[i - t->first] = (real)((double)max + log((double)total));
 }
 
 static void forward_task(void *arg, int64_t task, int thread)
@@ -96,15 +134,23 @@ static void forward_task(void *arg, int64_t task, int thread)
     int64_t first = (num_tiles - 1 - task % num_tiles) * TILE;
     struct tile t = tile_of(a, head / a->h, head % a->h, first);
     real *p = (real *)a->workspace + (int64_t)thread * 2 * TILE * a->t;
+    real max[TILE];
+    real total[TILE];
     tile_scores(&t, p);
+    column_max(p, t.keys, max);
+    column_exp(p, t.keys, max, total);
+    real *o = (real *)a->o + t.q_at;
+    OP(multiply)
+    (t.rows, a->e, t.keys, 1, transposed(rows_of(p, 0, TILE)), rows_of(a->v, t.k_at, t.k_row), 0, o,
+     t.q_row);
     for (int64_t i = 0; i < t.rows; i++) {
-        if (a->segments) {
-            mask_segments(&t, t.first + i, p + i * t.keys);
+        real inv = 1 / total[i];
+        t.lse[i] = (real)((double)max[i] + log((double)total[i]));
+#pragma omp simd
+        for (int64_t e = 0; e < a->e; e++) {
+            o[i * t.q_row + e] *= inv;
         }
-        softmax_row(&t, t.first + i, p + i * t.keys);
     }
-    blas_gemm(false, false, t.rows, a->e, t.keys, 1, p, t.keys, (const real *)a->v + t.k_at,
-              t.k_row, 0, (real *)a->o + t.q_at, t.q_row);
 }
 
 void OP(attention_fwd)(struct pool *pool, const void *args)
@@ -113,52 +159,56 @@ void OP(attention_fwd)(struct pool *pool, const void *args)
     pool_run(pool, a.b * a.h * num_blocks(a.t, TILE), forward_task, &a);
 }
 
-/* p: scores in, probabilities out; ds: d_o . v in, the gradient of q . k out. */
-static void backward_row(const struct tile *t, int64_t i, real *p, real *ds)
+/* delta [TILE]: of each query, o . d_o. */
+static void output_products(const struct tile *t, real *delta)
 {
-    const struct attention_args *a = t->a;
-    int64_t n = i + 1;
-    int64_t at = t->q_at + (i - t->first) * t->q_row;
-    const real *o = (const real *)a->o + at;
-    const real *d_o = (const real *)a->d_o + at;
-    real delta = 0;
-#pragma omp simd reduction(+ : delta)
-    for (int64_t e = 0; e < a->e; e++) {
-        delta += o[e] * d_o[e];
+    const real *o = (const real *)t->a->o + t->q_at;
+    const real *d_o = (const real *)t->a->d_o + t->q_at;
+    for (int64_t i = 0; i < t->rows; i++) {
+        real sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t e = 0; e < t->a->e; e++) {
+            sum += o[i * t->q_row + e] * d_o[i * t->q_row + e];
+        }
+        delta[i] = sum;
     }
-    if (a->segments) {
-        mask_segments(t, i, p);
-    }
-    real lse = t->lse[i - t->first];
-    real scale = (real)a->scale;
+}
+
+/* p: scores in, probabilities out; ds: v . d_o in, the gradient of k . q out. */
+static void score_gradients(const struct tile *t, real *p, real *ds)
+{
+    real delta[TILE] = {0};
+    real lse[TILE] = {0};
+    real scale = (real)t->a->scale;
+    output_products(t, delta);
+    memcpy(lse, t->lse, (size_t)t->rows * sizeof *lse);
+    for (int64_t j = 0; j < t->keys; j++) {
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        real prob = exp_real(p[j] - lse);
-        p[j] = prob;
-        ds[j] = scale * prob * (ds[j] - delta);
+        for (int64_t i = 0; i < TILE; i++) {
+            real prob = exp_real(p[j * TILE + i] - lse[i]);
+            p[j * TILE + i] = prob;
+            ds[j * TILE + i] = scale * prob * (ds[j * TILE + i] - delta[i]);
+        }
     }
-    memset(p + n, 0, (size_t)(t->keys - n) * sizeof *p);
-    memset(ds + n, 0, (size_t)(t->keys - n) * sizeof *ds);
 }
 
 /* dq of the tile =; dk, dv of its keys +=. */
 static void backward_tile(const struct tile *t, real *p, real *ds)
 {
     const struct attention_args *a = t->a;
-    const real *q = (const real *)a->q + t->q_at;
-    const real *d_o = (const real *)a->d_o + t->q_at;
+    struct view q = rows_of(a->q, t->q_at, t->q_row);
+    struct view d_o = rows_of(a->d_o, t->q_at, t->q_row);
     tile_scores(t, p);
-    blas_gemm(false, true, t->rows, t->keys, a->e, 1, d_o, t->q_row, (const real *)a->v + t->k_at,
-              t->k_row, 0, ds, t->keys);
-    for (int64_t i = 0; i < t->rows; i++) {
-        backward_row(t, t->first + i, p + i * t->keys, ds + i * t->keys);
-    }
-    blas_gemm(false, false, t->rows, a->e, t->keys, 1, ds, t->keys, (const real *)a->k + t->k_at,
-              t->k_row, 0, (real *)a->dq + t->q_at, t->q_row);
-    blas_gemm(true, false, t->keys, a->e, t->rows, 1, ds, t->keys, q, t->q_row, 1,
-              (real *)a->dk + t->k_at, t->k_row);
-    blas_gemm(true, false, t->keys, a->e, t->rows, 1, p, t->keys, d_o, t->q_row, 1,
-              (real *)a->dv + t->k_at, t->k_row);
+    OP(multiply)
+    (t->keys, t->rows, a->e, 1, rows_of(a->v, t->k_at, t->k_row), transposed(d_o), 0, ds, TILE);
+    score_gradients(t, p, ds);
+    OP(multiply)
+    (t->rows, a->e, t->keys, 1, transposed(rows_of(ds, 0, TILE)), rows_of(a->k, t->k_at, t->k_row),
+     0, (real *)a->dq + t->q_at, t->q_row);
+    OP(multiply)
+    (t->keys, a->e, t->rows, 1, rows_of(ds, 0, TILE), q, 1, (real *)a->dk + t->k_at, t->k_row);
+    OP(multiply)
+    (t->keys, a->e, t->rows, 1, rows_of(p, 0, TILE), d_o, 1, (real *)a->dv + t->k_at, t->k_row);
 }
 
 /* One key head with all its query heads: they add to the same dk and dv, in this order. */
@@ -168,16 +218,19 @@ static void backward_task(void *arg, int64_t task, int thread)
     int64_t b = task / a->kv;
     int64_t kv = task % a->kv;
     real *p = (real *)a->workspace + (int64_t)thread * 2 * TILE * a->t;
+    real *ds = p + TILE * a->t;
     for (int64_t j = 0; j < a->t; j++) {
         int64_t at = ((b * a->t + j) * a->kv + kv) * a->e;
         memset((real *)a->dk + at, 0, (size_t)a->e * sizeof(real));
         memset((real *)a->dv + at, 0, (size_t)a->e * sizeof(real));
     }
+    /* Columns without a query, of the last tile: finite, and never looked at. */
+    memset(ds, 0, (size_t)(TILE * a->t) * sizeof *ds);
     int64_t group = a->h / a->kv;
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
         for (int64_t first = 0; first < a->t; first += TILE) {
             struct tile t = tile_of(a, b, h, first);
-            backward_tile(&t, p, p + TILE * a->t);
+            backward_tile(&t, p, ds);
         }
     }
 }

@@ -1,15 +1,14 @@
-/* Matrix products through the BLAS library, one thread a tile of C. A tile spans all of k, so its
- * bits do not depend on who computes it. */
+/* Matrix products: C is cut into tiles, one thread a tile. How it is cut depends on the number of
+ * threads, the result does not (multiply.h). */
 #include "kernels/host/variant/variant.h"
 
-#include "kernels/cpu/loops/blas.h"
 #include "kernels/cpu/loops/block.h"
+#include "kernels/cpu/loops/multiply.h"
 
-/* Halves C until there are MAX_TILES tiles, or they are as small as a library call should be: each
- * tile packs its part of A and B anew. */
-#define MAX_TILES 16
-#define MIN_TILE_FLOPS 8e6
-#define MIN_TILE_SIDE 64
+/* Tiles a thread should find, so that one that is held up doesn't hold up all; and the work below
+ * which a tile isn't worth a thread. */
+#define TILES_PER_THREAD 4
+#define MIN_TILE_FLOPS 2e6
 
 struct tiling {
     const struct gemm_args *g;
@@ -17,15 +16,29 @@ struct tiling {
     int64_t num_n;
 };
 
-static struct tiling tiling_of(const struct gemm_args *g)
+static int64_t half(int64_t side, int64_t unit)
+{
+    return num_blocks(num_blocks(side, 2), unit) * unit;
+}
+
+static struct tiling tiling_of(const struct gemm_args *g, int num_threads)
 {
     int64_t m = g->m;
     int64_t n = g->n;
     int64_t num = 1;
-    while (num < MAX_TILES && 2.0 * (double)m * (double)n * (double)g->k >= 2 * MIN_TILE_FLOPS &&
-           max_i64(m, n) >= 2 * MIN_TILE_SIDE) {
-        int64_t *side = m >= n ? &m : &n;
-        *side = num_blocks(num_blocks(*side, 2), MIN_TILE_SIDE) * MIN_TILE_SIDE;
+    int64_t wanted = num_threads > 1 ? num_threads * TILES_PER_THREAD : 1;
+    int64_t rows = OP(multiply_rows)();
+    int64_t cols = OP(multiply_cols)();
+    while (num < wanted && 2.0 * (double)m * (double)n * (double)g->k >= 2 * MIN_TILE_FLOPS) {
+        if (m >= 2 * n && m > 4 * rows) {
+            m = half(m, rows);
+        } else if (n > 2 * cols) {
+            n = half(n, cols);
+        } else if (m > 4 * rows) {
+            m = half(m, rows);
+        } else {
+            break;
+        }
         num = num_blocks(g->m, m) * num_blocks(g->n, n);
     }
     return (struct tiling){.g = g, .tile_m = m, .tile_n = n, .num_n = num_blocks(g->n, n)};
@@ -38,11 +51,13 @@ static void gemm_task(void *arg, int64_t task, int thread)
     const struct gemm_args *g = t->g;
     int64_t i = task / t->num_n * t->tile_m;
     int64_t j = task % t->num_n * t->tile_n;
-    const real *a = (const real *)g->a + (g->trans_a ? i : i * g->lda);
-    const real *b = (const real *)g->b + (g->trans_b ? j * g->ldb : j);
-    blas_gemm(g->trans_a, g->trans_b, min_i64(t->tile_m, g->m - i), min_i64(t->tile_n, g->n - j),
-              g->k, (real)g->alpha, a, g->lda, b, g->ldb, (real)g->beta,
-              (real *)g->c + i * g->ldc + j, g->ldc);
+    struct view a = {g->a, g->trans_a ? 1 : g->lda, g->trans_a ? g->lda : 1};
+    struct view b = {g->b, g->trans_b ? 1 : g->ldb, g->trans_b ? g->ldb : 1};
+    a.at += i * a.row;
+    b.at += j * b.col;
+    OP(multiply)
+    (min_i64(t->tile_m, g->m - i), min_i64(t->tile_n, g->n - j), g->k, (real)g->alpha, a, b,
+     (real)g->beta, (real *)g->c + i * g->ldc + j, g->ldc);
 }
 
 void OP(gemm)(struct pool *pool, const void *args)
@@ -51,6 +66,6 @@ void OP(gemm)(struct pool *pool, const void *args)
     if (g->m == 0 || g->n == 0) {
         return;
     }
-    struct tiling t = tiling_of(g);
+    struct tiling t = tiling_of(g, pool_num_threads(pool));
     pool_run(pool, num_blocks(g->m, t.tile_m) * t.num_n, gemm_task, &t);
 }

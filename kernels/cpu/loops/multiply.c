@@ -1,0 +1,260 @@
+/* A small block of C is held in registers while k runs. Columns of B are packed into panels that
+ * stay in the second-level cache, the block's rows of A into the first.
+ * Source of the scheme: Goto & van de Geijn 2008, with the roles of A and B exchanged. */
+#include "kernels/cpu/loops/multiply.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "kernels/cpu/loops/block.h"
+#include "kernels/cpu/loops/vec.h"
+
+/* The register block: MAX_ROWS x COLS of C in MAX_ROWS * 2 registers. Two more hold B, one A. */
+#if VEC_BYTES == 64
+#define MAX_ROWS 14
+#elif VEC_BYTES == 32
+#define MAX_ROWS 6
+#else
+#define MAX_ROWS 4
+#endif
+#define COLS (2 * VEC_LANES)
+
+/* A panel of B, MAX_DEPTH x COLS, passes through the first-level cache beside the rows of A; the
+ * panels of a block stay in the second. */
+#define MAX_DEPTH 256
+#define MAX_PANELS 8
+/* Distance of packed rows of A: not a multiple of the cache's. */
+#define PACKED_ROW (MAX_DEPTH + VEC_LANES)
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Where a register block goes, and how: c = alpha * sum + beta * c. */
+struct target {
+    real *c;
+    int64_t ldc;
+    real alpha, beta;
+};
+
+/* rows and num_vecs are constants at each place where this is inlined, so that sum is registers. */
+INLINE void register_block(int rows, int num_vecs, int64_t depth, struct view a, const real *panel,
+                           const struct target *t)
+{
+    vec sum[MAX_ROWS][2];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        sum[i][0] = (vec){0};
+        sum[i][1] = (vec){0};
+    }
+    /* C is on its way while k runs. */
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        __builtin_prefetch(t->c + i * t->ldc, 1);
+        __builtin_prefetch(t->c + i * t->ldc + VEC_LANES, 1);
+    }
+    const real *at = a.at;
+    for (int64_t p = 0; p < depth; p++) {
+        vec b0 = *(const vec *)panel;
+        vec b1 = *(const vec *)(panel + VEC_LANES);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            real x = at[i * a.row];
+            sum[i][0] += x * b0;
+            if (num_vecs == 2) {
+                sum[i][1] += x * b1;
+            }
+        }
+        panel += COLS;
+        at += a.col;
+    }
+    real alpha = t->alpha;
+    real beta = t->beta;
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        vec *c = (vec *)(t->c + i * t->ldc);
+        c[0] = beta == 0 ? alpha * sum[i][0] : alpha * sum[i][0] + beta * c[0];
+        if (num_vecs == 2) {
+            c[1] = beta == 0 ? alpha * sum[i][1] : alpha * sum[i][1] + beta * c[1];
+        }
+    }
+}
+
+/* One loop a number of rows; narrow: only the first half of the columns. */
+static void multiply_rows(int64_t rows, bool narrow, int64_t depth, struct view a,
+                          const real *panel, const struct target *t)
+{
+    switch (narrow ? -rows : rows) {
+#define ROWS(n)                                                                                    \
+    case n:                                                                                        \
+        register_block(n, 2, depth, a, panel, t);                                                  \
+        break;                                                                                     \
+    case -n:                                                                                       \
+        register_block(n, 1, depth, a, panel, t);                                                  \
+        break;
+        ROWS(1)
+        ROWS(2)
+        ROWS(3)
+        ROWS(4)
+#if MAX_ROWS >= 6
+        ROWS(5)
+        ROWS(6)
+#endif
+#if MAX_ROWS >= 14
+        ROWS(7)
+        ROWS(8)
+        ROWS(9)
+        ROWS(10)
+        ROWS(11)
+        ROWS(12)
+        ROWS(13)
+        ROWS(14)
+#endif
+#undef ROWS
+    default:
+        break;
+    }
+}
+
+/* A register block whose columns don't all exist: through a whole one on the side. */
+static void multiply_part(int64_t rows, int64_t cols, int64_t depth, struct view a,
+                          const real *panel, const struct target *t)
+{
+    real whole[MAX_ROWS * COLS] __attribute__((aligned(64)));
+    struct target aside = {.c = whole, .ldc = COLS, .alpha = 1, .beta = 0};
+    multiply_rows(rows, cols < VEC_LANES, depth, a, panel, &aside);
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < cols; j++) {
+            real *c = t->c + i * t->ldc + j;
+            real sum = t->alpha * whole[i * COLS + j];
+            *c = t->beta == 0 ? sum : sum + t->beta * *c;
+        }
+    }
+}
+
+/* out [depth, COLS] = columns of b, zeros behind the last. */
+static void pack_panel(real *out, struct view b, int64_t depth, int64_t cols)
+{
+    if (b.col == 1 && cols == COLS) {
+        for (int64_t p = 0; p < depth; p++) {
+            const real *from = b.at + p * b.row;
+            ((vec *)(out + p * COLS))[0] = ((const vec *)from)[0];
+            ((vec *)(out + p * COLS))[1] = ((const vec *)from)[1];
+        }
+        return;
+    }
+    if (cols < COLS) {
+        memset(out, 0, (size_t)(depth * COLS) * sizeof *out);
+    }
+    if (b.col == 1) {
+        for (int64_t p = 0; p < depth; p++) {
+            memcpy(out + p * COLS, b.at + p * b.row, (size_t)cols * sizeof *out);
+        }
+        return;
+    }
+    for (int64_t j = 0; j < cols; j++) {
+        const real *from = b.at + j * b.col;
+        for (int64_t p = 0; p < depth; p++) {
+            out[p * COLS + j] = from[p * b.row];
+        }
+    }
+}
+
+/* Rows of a, close together: as they lie, or one after the other for each k. */
+static struct view pack_rows(real *out, struct view a, int64_t rows, int64_t depth)
+{
+    if (a.row == 1 && rows == MAX_ROWS) {
+        for (int64_t p = 0; p < depth; p++) {
+            memcpy(out + p * MAX_ROWS, a.at + p * a.col, MAX_ROWS * sizeof *out);
+        }
+        return (struct view){out, 1, MAX_ROWS};
+    }
+    if (a.row == 1) {
+        for (int64_t p = 0; p < depth; p++) {
+            memcpy(out + p * rows, a.at + p * a.col, (size_t)rows * sizeof *out);
+        }
+        return (struct view){out, 1, rows};
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        memcpy(out + i * PACKED_ROW, a.at + i * a.row, (size_t)depth * sizeof *out);
+    }
+    return (struct view){out, PACKED_ROW, 1};
+}
+
+/* A block of rows with one panel. */
+static void multiply_panel(int64_t rows, int64_t cols, int64_t depth, struct view a,
+                           const real *panel, const struct target *t)
+{
+    if (cols == COLS || cols == VEC_LANES) {
+        multiply_rows(rows, cols == VEC_LANES, depth, a, panel, t);
+    } else {
+        multiply_part(rows, cols, depth, a, panel, t);
+    }
+}
+
+/* One block of k and of columns: B's panels are packed, all rows of C get their share. */
+static void multiply_block(int64_t m, int64_t n, int64_t depth, struct view a, struct view b,
+                           struct target t)
+{
+    real panels[MAX_PANELS * MAX_DEPTH * COLS] __attribute__((aligned(64)));
+    real packed[MAX_ROWS * PACKED_ROW];
+    int64_t num_panels = num_blocks(n, COLS);
+    for (int64_t j = 0; j < num_panels; j++) {
+        struct view from = {b.at + j * COLS * b.col, b.row, b.col};
+        pack_panel(panels + j * depth * COLS, from, depth, min_i64(COLS, n - j * COLS));
+    }
+    /* Blocks of equal height: a last one of few rows would be slow. */
+    int64_t rows = num_blocks(m, num_blocks(m, MAX_ROWS));
+    real *c = t.c;
+    for (int64_t i = 0; i < m; i += rows) {
+        int64_t num_rows = min_i64(rows, m - i);
+        struct view part = {a.at + i * a.row, a.row, a.col};
+        if (num_panels >= 2) {
+            part = pack_rows(packed, part, num_rows, depth);
+        }
+        for (int64_t j = 0; j < num_panels; j++) {
+            t.c = c + i * t.ldc + j * COLS;
+            multiply_panel(num_rows, min_i64(COLS, n - j * COLS), depth, part,
+                           panels + j * depth * COLS, &t);
+        }
+    }
+}
+
+static void scale_only(int64_t m, int64_t n, real beta, real *c, int64_t ldc)
+{
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
+        }
+    }
+}
+
+void OP(multiply)(int64_t m, int64_t n, int64_t k, real alpha, struct view a, struct view b,
+                  real beta, real *c, int64_t ldc)
+{
+    if (k == 0) {
+        scale_only(m, n, beta, c, ldc);
+        return;
+    }
+    if (m == 0) {
+        return;
+    }
+    int64_t depth = num_blocks(k, num_blocks(k, MAX_DEPTH));
+    for (int64_t j = 0; j < n; j += MAX_PANELS * COLS) {
+        int64_t cols = min_i64(MAX_PANELS * COLS, n - j);
+        for (int64_t p = 0; p < k; p += depth) {
+            struct view a_part = {a.at + p * a.col, a.row, a.col};
+            struct view b_part = {b.at + p * b.row + j * b.col, b.row, b.col};
+            struct target t = {.c = c + j, .ldc = ldc, .alpha = alpha, .beta = p == 0 ? beta : 1};
+            multiply_block(m, cols, min_i64(depth, k - p), a_part, b_part, t);
+        }
+    }
+}
+
+int64_t OP(multiply_rows)(void)
+{
+    return MAX_ROWS;
+}
+
+int64_t OP(multiply_cols)(void)
+{
+    return COLS;
+}
