@@ -28,7 +28,8 @@ static void send_start(struct controller *c, struct job *j)
     const struct attempt_row *a = &j->row.attempt;
     if (store_attempt_plan(controller_store(c), j->row.id, a->number, &plan, &err) != 0) {
         log_error("job %lld: %s", (long long)j->row.id, err.text);
-        controller_end_stream(c, j->worker, err.code, "%s", err.text);
+        /* It leaves, and the next attempt gets a plan of its own. */
+        controller_end_stream(c, j->worker, ERR_FAILED_PRECONDITION, "%s", err.text);
         return;
     }
     WorkerDown *down = new_down(j, WORKER_DOWN__BODY_START);

@@ -126,8 +126,6 @@ static int on_probed(void *controller, struct mail *base, struct error *err)
     const SubmitRequest *r = (const SubmitRequest *)base->message;
     if (!m->reply) {
         *err = m->error;
-        /* It could be a fault of ours, but nothing of the batch hangs on it. */
-        err->code = err->code == ERR_INTERNAL ? ERR_UNKNOWN : err->code;
         return -1;
     }
     /* The same key may have come twice at once. */
@@ -190,7 +188,6 @@ static int on_plan_probed(void *controller, struct mail *base, struct error *err
     const PlanRequest *r = (const PlanRequest *)base->message;
     if (!m->reply) {
         *err = m->error;
-        err->code = err->code == ERR_INTERNAL ? ERR_UNKNOWN : err->code;
         return -1;
     }
     ClusterSpec *own = topology_cluster(controller_topology(c), NULL);

@@ -121,6 +121,7 @@ int store_schema_version(struct store *s, int32_t *out, struct error *err)
 
 int store_begin(struct store *s, struct error *err)
 {
+    s->failed = false;
     return sql_exec(s, err, "BEGIN IMMEDIATE", "");
 }
 
@@ -135,6 +136,11 @@ void store_rollback(struct store *s)
     if (!sqlite3_get_autocommit(s->db)) {
         sql_exec(s, NULL, "ROLLBACK", "");
     }
+}
+
+bool store_has_failed(const struct store *s)
+{
+    return s->failed;
 }
 
 int store_savepoint(struct store *s, struct error *err)

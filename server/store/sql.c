@@ -8,6 +8,7 @@
 int sql_error(struct store *s, int rc, const char *what, struct error *err)
 {
     enum error_code code = ERR_INTERNAL;
+    s->failed = s->failed || (rc & 0xff) != SQLITE_CONSTRAINT;
     switch (rc & 0xff) {
     case SQLITE_FULL:
         return error_set(err, ERR_RESOURCE_EXHAUSTED,

@@ -4,6 +4,7 @@
 #define TANDEM_SERVER_STORE_SQL_H
 
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ struct sql_cached {
 
 struct store {
     sqlite3 *db; /* owned */
+    bool failed; /* since store_begin */
     struct sql_cached cache[SQL_STATEMENTS_MAX];
 };
 

@@ -28,6 +28,9 @@ int store_schema_version(struct store *s, int32_t *out, struct error *err);
 int store_begin(struct store *s, struct error *err);
 int store_commit(struct store *s, struct error *err);
 void store_rollback(struct store *s);
+/* Has anything gone wrong with the database itself since store_begin? A broken constraint doesn't
+ * count: that is one statement. */
+bool store_has_failed(const struct store *s);
 int store_savepoint(struct store *s, struct error *err);
 int store_release(struct store *s, struct error *err);
 int store_undo(struct store *s, struct error *err);

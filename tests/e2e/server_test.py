@@ -244,6 +244,108 @@ class Durable(Case):
         self.assertIn(f"another tandemd (pid {self.s.process.pid})", second.stderr)
 
 
+    # (6) Submissions in flight while the controller is killed: each that was acknowledged is there
+    # exactly once, also when it is asked again.
+    def test_submissions_in_flight_while_the_controller_restarts(self):
+        specs = [self.s.spec(f"j{n}", steps=1, tags=[f"n={n}"]) for n in range(400)]
+        for spec in specs:
+            spec.resources.type = "cpu"
+
+        def send():
+            return [self.s.jobs.Submit.future(
+                m.jobs.SubmitRequest(spec=spec, idempotency_key=f"k{n}"), timeout=DEADLINE)
+                for n, spec in enumerate(specs)]
+
+        acked = {}
+        calls = send()
+        wait_for("some replies", lambda: sum(c.done() for c in calls) > 50)
+        self.s.process.kill()
+        for n, c in enumerate(calls):
+            if c.exception() is None:
+                acked[n] = c.result().job.id
+        self.s.kill()
+        self.assertGreater(len(acked), 50)
+        self.s.start()
+        ids = [c.result().job.id for c in send()]
+        for n, job in acked.items():
+            self.assertEqual(ids[n], job)
+        self.assertEqual(len(set(ids)), 400)
+        listed = []
+        while True:
+            page = self.s.jobs.List(m.jobs.ListJobsRequest(
+                all=True, before_id=listed[-1].id if listed else 0), timeout=DEADLINE).jobs
+            if not page:
+                break
+            listed += page
+        self.assertEqual(sorted(j.name for j in listed), sorted(f"j{n}" for n in range(400)))
+
+    # (35) A watcher that doesn't read loses samples and is told so; others notice nothing.
+    def test_a_watcher_that_does_not_read_is_told_what_it_lost(self):
+        steps = 60000
+        job = self.s.submit(self.s.spec("one", steps=steps, tags=["wait=1500"]))
+        slow = self.s.runs.WatchMetrics(m.runs.WatchMetricsRequest(job=str(job)),
+                                        timeout=4 * DEADLINE)
+        quick = self.s.jobs.Watch(m.jobs.WatchRequest(job=str(job), metrics=False),
+                                  timeout=4 * DEADLINE)
+        seen = [r.event.to for r in quick if r.HasField("event")]
+        self.assertEqual(seen[-1], m.jobs.JOB_SUCCEEDED)
+        rows, lost, last = 0, 0, 0
+        for reply in slow:
+            if reply.HasField("metrics"):
+                self.assertGreater(reply.metrics.step, last)
+                last = reply.metrics.step
+                rows += 1
+            lost += reply.dropped
+        # What comes after the last notice of a loss may itself be lost at the very end.
+        self.assertGreater(lost, 0)
+        self.assertLessEqual(rows + lost, steps)
+        status = pathlib.Path(f"/proc/{self.s.process.pid}/status").read_text()
+        rss = int(status.split("VmRSS:")[1].split()[0])
+        self.assertLess(rss, 400 << 10)  # far below what the samples would take, sanitizers included
+
+    # (33) A full disk: new work is refused in words, what runs goes on, nothing is lost.
+    def test_a_full_disk_refuses_in_words_and_loses_nothing(self):
+        self.s.stop()
+        mount = self.folder / "small"
+        mount.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tandem-test", mount],
+                          capture_output=True).returncode != 0:
+            self.s.start()
+            self.skipTest("SKIPPED: may not mount a tmpfs")
+        try:
+            self.s.data = mount / "data"
+            self.s.start()
+            job = self.s.submit(self.s.spec("one", steps=200, tags=["ms=10"]))
+            wait_for("step 3", lambda: self.s.get(job).step >= 3)
+            with open(mount / "ballast", "wb", buffering=0) as f:
+                try:
+                    while True:
+                        f.write(b"x" * 4096)
+                except OSError:
+                    pass
+            def refusal():
+                try:
+                    self.s.submit(self.s.spec("two"))
+                except grpc.RpcError as e:
+                    return e
+            e = wait_for("a refusal", refusal)
+            self.assertEqual(e.code(), grpc.StatusCode.RESOURCE_EXHAUSTED, e.details())
+            self.assertIn("disk is full", e.details())
+            (mount / "ballast").unlink()
+            self.s.wait_state(job, "SUCCEEDED")
+            self.assertEqual(self.s.curve(job), want(200))
+            self.assertEqual(self.s.get(job).attempt, 1)
+            self.s.wait_state(self.s.submit(self.s.spec("three", steps=3)), "SUCCEEDED")
+        finally:
+            self.s.kill()
+            for pid in processes(programs):
+                os.kill(pid, signal.SIGKILL)
+            wait_for("no process", lambda: not processes(programs))
+            subprocess.run(["umount", mount], check=True)
+            self.s.data = self.folder / "data"
+            self.s.start()
+
+
 class Death(Case):
     # The gang restarts from its newest checkpoint; the curve is that of an undisturbed run (31).
     def test_a_rank_that_dies_is_restarted_from_the_newest_checkpoint(self):

@@ -4,6 +4,7 @@
  * what else it does:
  *
  *   ms=N         waits N ms a step
+ *   wait=N       waits N ms before the first step
  *   die=STEP     kills itself with KILL after that step, in the first attempt
  *   stubborn     takes no TERM
  *   brood        leaves a descendant in a session of its own that takes no TERM
@@ -171,6 +172,9 @@ int main(int argc, char **argv)
     }
     if (tag(&s, "holder") >= 0) {
         breed(true);
+    }
+    if (tag(&s, "wait") > 0) {
+        listen_to(&s, tag(&s, "wait"));
     }
     train(&s);
     rank_down__free_unpacked(s.start, NULL);

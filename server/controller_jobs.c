@@ -1,0 +1,149 @@
+/* Jobs in memory: found by number or name, brought back from their rows, added, touched. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/controller_private.h"
+#include "server/msg.h"
+
+static size_t job_slot(const struct controller *c, int64_t id)
+{
+    size_t lo = 0, hi = c->num_jobs;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (c->jobs[mid]->row.id < id) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo;
+}
+
+struct job *controller_job(struct controller *c, int64_t id)
+{
+    size_t i = job_slot(c, id);
+    return i < c->num_jobs && c->jobs[i]->row.id == id ? c->jobs[i] : NULL;
+}
+
+static struct job *insert_job(struct controller *c, const struct job_row *row)
+{
+    struct job *j = calloc(1, sizeof *j);
+    ASSERT(j);
+    j->row = *row;
+    j->since_ms = c->now_ms;
+    if (c->num_jobs == c->cap_jobs) {
+        c->cap_jobs = c->cap_jobs ? 2 * c->cap_jobs : 64;
+        c->jobs = realloc(c->jobs, c->cap_jobs * sizeof(struct job *));
+        ASSERT(c->jobs);
+    }
+    size_t i = job_slot(c, row->id);
+    memmove(&c->jobs[i + 1], &c->jobs[i], (c->num_jobs - i) * sizeof(struct job *));
+    c->jobs[i] = j;
+    c->num_jobs++;
+    return j;
+}
+
+void controller_free_job(struct job *j)
+{
+    msg_free(j->spec);
+    msg_free(j->facts);
+    if (j->worker) {
+        call_unref(j->worker);
+    }
+    free(j);
+}
+
+void controller_remove(struct controller *c, struct job *j)
+{
+    size_t i = job_slot(c, j->row.id);
+    ASSERT(i < c->num_jobs && c->jobs[i] == j);
+    memmove(&c->jobs[i], &c->jobs[i + 1], (c->num_jobs - i - 1) * sizeof(struct job *));
+    c->num_jobs--;
+    controller_free_job(j);
+}
+
+int controller_load(struct controller *c, int64_t id, struct job **out, struct error *err)
+{
+    struct job_row row;
+    int rc = store_job_get(c->options.store, id, &row, err);
+    if (rc <= 0) {
+        return rc < 0 ? -1 : error_set(err, ERR_NOT_FOUND, "there is no job %lld", (long long)id);
+    }
+    struct job *j = insert_job(c, &row);
+    struct error why = {0};
+    if (store_job_spec(c->options.store, id, &j->spec, &why) != 0 ||
+        store_job_facts(c->options.store, id, &j->facts, &why) != 0) {
+        if (why.code != ERR_DATA_LOSS) {
+            controller_remove(c, j);
+            *err = why;
+            return -1;
+        }
+        log_error("job %lld is quarantined: %s", (long long)id, why.text);
+        controller_touch(c, j);
+        snprintf(j->row.quarantine, sizeof j->row.quarantine, "%.150s", why.text);
+    }
+    int64_t wait_us = row.not_before_us - clock_wall_us();
+    if (row.state == JOB_QUEUED && wait_us > 0 && j->spec && j->spec->retry) {
+        int64_t max_us = (int64_t)(j->spec->retry->max_backoff_s * 1e6);
+        j->not_before_ms = c->now_ms + (wait_us < max_us ? wait_us : max_us) / 1000;
+    }
+    *out = j;
+    return 0;
+}
+
+int controller_find(struct controller *c, const char *ref, const struct caller *who,
+                    struct job **out, struct error *err)
+{
+    int64_t id;
+    const char *tenant = strcmp(who->role, "admin") == 0 ? NULL : who->tenant;
+    if (store_job_find(c->options.store, ref, tenant, &id, err) != 1) {
+        return -1;
+    }
+    *out = controller_job(c, id);
+    if (!*out && controller_load(c, id, out, err) != 0) {
+        return -1;
+    }
+    controller_touch(c, *out); /* so that the batch's end lets it go again */
+    return 0;
+}
+
+int controller_add(struct controller *c, struct job_row *row, JobSpec *spec, ProbeReply *facts,
+                   struct job **out, struct error *err)
+{
+    size_t spec_len = job_spec__get_packed_size(spec);
+    size_t facts_len = probe_reply__get_packed_size(facts);
+    uint8_t *packed = malloc(spec_len + facts_len + 1);
+    ASSERT(packed);
+    job_spec__pack(spec, packed);
+    probe_reply__pack(facts, packed + spec_len);
+    int rc = c->num_jobs >= CONTROLLER_JOBS_MAX
+                 ? error_set(err, ERR_RESOURCE_EXHAUSTED,
+                             "the queue is full (%d jobs); try again later", CONTROLLER_JOBS_MAX)
+                 : store_job_insert(c->options.store, row, packed, spec_len, packed + spec_len,
+                                    facts_len, err);
+    free(packed);
+    if (rc != 0) {
+        msg_free(spec);
+        msg_free(facts);
+        return -1;
+    }
+    struct job *j = insert_job(c, row);
+    j->spec = spec;
+    j->facts = facts;
+    controller_touch(c, j);
+    j->created = true;
+    *out = j;
+    return 0;
+}
+
+void controller_touch(struct controller *c, struct job *j)
+{
+    if (!j->touched) {
+        j->touched = true;
+        j->before = j->row;
+        buf_append(&c->touched, &j, sizeof(struct job *));
+    }
+}

@@ -1,0 +1,36 @@
+/* The owner's own memory, for the files controller*.c. */
+#ifndef TANDEM_SERVER_CONTROLLER_PRIVATE_H
+#define TANDEM_SERVER_CONTROLLER_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "server/controller.h"
+#include "server/outbox.h"
+
+struct controller {
+    struct controller_options options; /* store: owned */
+    struct mailbox *box;               /* owned */
+    struct launching *launching;
+    struct probing *probing;
+    pthread_t thread;
+    bool started;
+    atomic_bool stop;
+    /* Owner thread. */
+    struct job **jobs; /* owned, by id */
+    size_t num_jobs, cap_jobs;
+    struct buf touched; /* struct job *, in order of their first change in this batch */
+    struct outbox outbox;
+    struct mailbox_node *backlog; /* mail whose commit failed */
+    int64_t now_ms;
+    bool schedule; /* look for jobs to start */
+    bool failed;   /* the last batch was not committed */
+};
+
+/* A job from its row, into memory. A spec that can't be read quarantines the job. */
+int controller_load(struct controller *c, int64_t id, struct job **out, struct error *err);
+void controller_remove(struct controller *c, struct job *j);
+void controller_free_job(struct job *j);
+
+#endif

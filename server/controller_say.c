@@ -1,0 +1,187 @@
+/* What a handler of mail does with the controller: looks around, moves a job, says things that go
+ * out behind the commit. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "server/controller_private.h"
+#include "server/job.h"
+#include "server/msg.h"
+
+struct store *controller_store(struct controller *c)
+{
+    return c->options.store;
+}
+
+const struct controller_options *controller_about(const struct controller *c)
+{
+    return &c->options;
+}
+
+struct topology *controller_topology(struct controller *c)
+{
+    return &c->options.topology;
+}
+
+struct probing *controller_probing(struct controller *c)
+{
+    return c->probing;
+}
+
+struct launching *controller_launching(struct controller *c)
+{
+    return c->launching;
+}
+
+int64_t controller_now_ms(const struct controller *c)
+{
+    return c->now_ms;
+}
+
+size_t controller_num_jobs(const struct controller *c)
+{
+    return c->num_jobs;
+}
+
+struct job *controller_job_at(struct controller *c, size_t i)
+{
+    return c->jobs[i];
+}
+
+void controller_schedule(struct controller *c)
+{
+    c->schedule = true;
+}
+
+Job *controller_message(struct controller *c, const struct job *j, bool with_spec)
+{
+    return job_message(&j->row, c->options.data_dir, j->spec, with_spec);
+}
+
+void controller_holders(struct controller *c, int64_t *holders)
+{
+    int32_t num = c->options.topology.num_devices;
+    memset(holders, 0, (size_t)num * sizeof *holders);
+    for (size_t i = 0; i < c->num_jobs; i++) {
+        const struct attempt_row *a = &c->jobs[i]->row.attempt;
+        if (a->number == 0 || a->condition == ATTEMPT_GONE) {
+            continue;
+        }
+        for (int32_t d = 0; d < num; d++) {
+            if (device_set_has(&a->devices, d)) {
+                holders[d] = c->jobs[i]->row.id;
+            }
+        }
+    }
+}
+
+static int add_event(struct controller *c, struct job *j, Event *e, const char *kind,
+                     const char *actor, bool with_job, struct error *err)
+{
+    e->has_job_id = e->has_time_us = 1;
+    e->job_id = j->row.id;
+    e->time_us = clock_wall_us();
+    if (j->row.attempt.number) {
+        MSG_SET(e, attempt, j->row.attempt.number);
+    }
+    msg_text(&e->kind, kind);
+    msg_text(&e->actor, actor);
+    if (store_event_insert(c->options.store, e, err) != 0) {
+        msg_free(e);
+        return -1;
+    }
+    struct feed_mail *m = feed_mail_new(j->row.id);
+    m->event = e;
+    m->job = with_job ? controller_message(c, j, false) : NULL;
+    controller_feed(c, m);
+    return 0;
+}
+
+int controller_event(struct controller *c, struct job *j, const char *kind, const char *actor,
+                     int64_t step, struct error *err, const char *fmt, ...)
+{
+    Event *e = msg_new(&event__descriptor);
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    msg_text(&e->message, text);
+    if (step > 0) {
+        MSG_SET(e, step, step);
+    }
+    return add_event(c, j, e, kind, actor, strcmp(kind, "submitted") == 0, err);
+}
+
+int controller_move(struct controller *c, struct job *j, JobState to, const char *cause,
+                    const char *message, const char *actor, struct error *err)
+{
+    JobState from = j->row.state;
+    if (!job_may_move(from, to)) {
+        ASSERT(!"a move that is not in the table");
+    }
+    controller_touch(c, j);
+    j->row.state = to;
+    j->row.target = 0;
+    snprintf(j->row.cause, sizeof j->row.cause, "%s", cause);
+    snprintf(j->row.message, sizeof j->row.message, "%s", message);
+    j->row.ended_us = job_state_is_end(to) ? clock_wall_us() : 0;
+    j->since_ms = c->now_ms;
+    c->schedule = true;
+    Event *e = msg_new(&event__descriptor);
+    MSG_SET(e, from, from);
+    MSG_SET(e, to, to);
+    msg_text(&e->cause, cause);
+    msg_text(&e->message, message);
+    if (j->row.step) {
+        MSG_SET(e, step, j->row.step);
+    }
+    return add_event(c, j, e, "state", actor, true, err);
+}
+
+void controller_reply(struct controller *c, struct call *call, void *message)
+{
+    outbox_add(&c->outbox,
+               (struct out){.kind = OUT_REPLY, .call = call_ref(call), .message = message});
+}
+
+void controller_send(struct controller *c, struct call *call, void *message)
+{
+    outbox_add(&c->outbox,
+               (struct out){.kind = OUT_SEND, .call = call_ref(call), .message = message});
+}
+
+void controller_end_stream(struct controller *c, struct call *call, enum error_code code,
+                           const char *fmt, ...)
+{
+    struct error *e = calloc(1, sizeof *e);
+    ASSERT(e);
+    e->code = code;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    va_end(ap);
+    outbox_add(&c->outbox, (struct out){.kind = OUT_END, .call = call_ref(call), .error = e});
+}
+
+void controller_launch(struct controller *c, struct launch_mail *m)
+{
+    outbox_add(&c->outbox, (struct out){.kind = OUT_LAUNCH, .mail = &m->mail});
+}
+
+void controller_feed(struct controller *c, struct feed_mail *m)
+{
+    outbox_add(&c->outbox, (struct out){.kind = OUT_FEED, .mail = &m->mail});
+}
+
+void controller_ticket(struct controller *c, struct launch_mail *m)
+{
+    outbox_add(&c->outbox, (struct out){.kind = OUT_TICKET, .mail = &m->mail});
+}
+
+void controller_lease(struct controller *c, struct call *call)
+{
+    outbox_add(&c->outbox, (struct out){.kind = OUT_LEASE, .call = call_ref(call)});
+}
