@@ -42,7 +42,7 @@ static JobSpec *parse_spec(const struct gang_spec *s)
     snprintf(text, sizeof(text),
              "name: case\n"
              "model: {%s}\n"
-             "data: {order: sequential, train: [{path: %s, format: u16, window: T+1}]}\n"
+             "data: {order: %s, train: [{path: %s, format: u16, window: %s}]}\n"
              "training:\n"
              "  steps: %lld\n"
              "  seq_len: %lld\n"
@@ -55,7 +55,8 @@ static JobSpec *parse_spec(const struct gang_spec *s)
              "parallel: {data: %lld, bucket_mb: %s}\n"
              "resources: {devices: %lld, type: cpu, backend: %s}\n"
              "checkpoint: {%s}\n",
-             model, data_path, (long long)(s->steps ? s->steps : 20), (long long)g->seq_len,
+             model, s->order ? s->order : "sequential", data_path, s->window ? s->window : "T+1",
+             (long long)(s->steps ? s->steps : 20), (long long)g->seq_len,
              (long long)(s->batch ? s->batch : g->batch), (long long)(s->micro ? s->micro : 1),
              s->precision ? s->precision : "fp64", s->clip ? s->clip : "1.0",
              s->optimizer ? s->optimizer

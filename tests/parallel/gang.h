@@ -27,6 +27,8 @@ struct gang_spec {
     const char *config;     /* random weights for this config.json, in place of the folder */
     const char *clip;       /* 1.0 */
     const char *bucket_mb;  /* 0.05: several buckets */
+    const char *order;      /* sequential */
+    const char *window;     /* T+1 */
 };
 
 /* Job file -> checked JobSpec -> Plan. Freed with plan__free_unpacked. */
