@@ -172,7 +172,8 @@ static int on_rank_exit(struct controller *c, struct job *j, const RankExit *x, 
         return 0;
     }
     if (x->message && *x->message) {
-        return controller_event(c, j, "rank-exit", "worker", x->step, err, "%s", x->message);
+        return controller_event(c, j, "rank-exit", "worker", x->step, err, "rank %d: %s", x->rank,
+                                x->message);
     }
     return controller_event(c, j, "rank-exit", "worker", x->step, err, "rank %d %s %d", x->rank,
                             x->kind == EXIT_SIGNAL ? "was killed by signal" : "left with code",

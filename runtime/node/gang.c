@@ -21,6 +21,7 @@
 
 #define ABORT_GRACE_MS 500
 #define TERM_GRACE_MS 1500
+#define STOPPED_MS 20000
 #define SWEEP_MS 10000
 
 /* ---- new, free --------------------------------------------------------------------------------
@@ -40,6 +41,9 @@ int gang_new(struct gang **out, const struct gang_options *options, struct error
     }
     if (!options->term_grace_ms) {
         g->options.term_grace_ms = TERM_GRACE_MS;
+    }
+    if (!options->stopped_ms) {
+        g->options.stopped_ms = STOPPED_MS;
     }
     g->options.program = strdup(options->program);
     g->options.job_dir = strdup(options->job_dir);
@@ -365,8 +369,9 @@ int gang_poll_begin(struct gang *g, struct pollfd *fds, bool listen, int64_t *ti
         fds[n + i] = (struct pollfd){.fd = events ? m->fd : -1, .events = events};
     }
     *timeout_ms = -1;
-    if (g->phase != GANG_RUNS && g->num_running) {
-        int64_t left = g->next_phase_ms - clock_mono_ms();
+    if (g->num_running) {
+        int64_t next = g->phase == GANG_RUNS ? g->next_look_ms : g->next_phase_ms;
+        int64_t left = next - clock_mono_ms();
         *timeout_ms = left < 0 ? 0 : left;
     }
     if (g->num_running == 0) {
@@ -389,6 +394,7 @@ void gang_poll_end(struct gang *g, const struct pollfd *fds, int num)
         }
     }
     reap(g);
+    gang_look_for_stopped(g);
     if (g->phase != GANG_RUNS && g->num_running && clock_mono_ms() >= g->next_phase_ms) {
         enter_phase(g, g->phase == GANG_ABORTED ? GANG_TERMINATED : GANG_KILLED);
     }

@@ -24,7 +24,8 @@ struct gang_member {
     bool done, paused;      /* it said so */
     bool faulted, is_final; /* it said so; is_final: not retryable */
     char fault[GANG_TEXT_MAX];
-    int sent_signal; /* the strongest that we sent; 0 = none */
+    int sent_signal;          /* the strongest that we sent; 0 = none */
+    int64_t stopped_since_ms; /* 0: it isn't */
     bool gone;
     ExitKind kind;
     int32_t code;
@@ -49,11 +50,15 @@ struct gang {
     int32_t first_failed; /* -1: none of the ranks */
     char failure[GANG_TEXT_MAX];
     int64_t oom_kills_before;
+    int64_t next_look_ms; /* for stopped ranks */
     bool swept;
 };
 
 /* The gang can't go on. rank: whose fault it is, -1 = nobody's. The first failure is the cause. */
 void gang_fail(struct gang *g, int32_t rank, const char *text);
+
+/* Fails the gang when one of its ranks has been stopped for too long. */
+void gang_look_for_stopped(struct gang *g);
 
 /* Gives the socket what it takes of what waits for this rank. */
 void gang_flush(struct gang_member *m);

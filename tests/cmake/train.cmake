@@ -8,7 +8,7 @@ tandem_test(reference_test "${CMAKE_SOURCE_DIR}/tests/parallel/reference_test.c;
 set_tests_properties(reference_test PROPERTIES TIMEOUT 600 LABELS threads)
 tandem_test(layout_sweep_test
   "${CMAKE_SOURCE_DIR}/tests/parallel/layout_sweep_test.c;${gang}" tandem_rank)
-set_tests_properties(layout_sweep_test PROPERTIES TIMEOUT 14400)
+set_tests_properties(layout_sweep_test PROPERTIES TIMEOUT 14400 LABELS threads)
 tandem_test(optim_test
   "${CMAKE_SOURCE_DIR}/tests/unit/optim_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/golden.c"
   tandem_optim PkgConfig::JANSSON)

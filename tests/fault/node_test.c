@@ -76,6 +76,7 @@ static void run_open_program(struct run *r, int32_t num_ranks, const char *progr
         .log_dir = r->dir,
         .abort_grace_ms = abort_grace_ms,
         .term_grace_ms = 300,
+        .stopped_ms = 4000, /* above the barrier's deadline of two seconds */
         .on_up = on_up,
         .on_exit = on_exit_of_rank,
         .arg = r,
@@ -330,6 +331,20 @@ static void a_hanging_rank_is_the_one_to_blame(void **state)
     run_close(&r);
 }
 
+/* A single rank has no peer whose deadline could find it. */
+static void a_stopped_rank_is_named_though_it_has_no_peers(void **state)
+{
+    (void)state;
+    struct run r;
+    run_open(&r, 1, (const char *[]){"kill 19"}, true);
+    run_to_end(&r);
+    assert_int_equal(r.end.first_failed_rank, 0);
+    assert_non_null(strstr(r.end.message, "rank 0: stood still for"));
+    assert_non_null(strstr(r.end.message, "SIGSTOP"));
+    assert_true(r.end.retryable);
+    run_close(&r);
+}
+
 static void a_program_that_is_not_there_fails_for_good(void **state)
 {
     (void)state;
@@ -563,6 +578,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_is_told_from_one_that_we_killed),
         cmocka_unit_test(exits_are_told_in_words),
         cmocka_unit_test(a_hanging_rank_is_the_one_to_blame),
+        cmocka_unit_test(a_stopped_rank_is_named_though_it_has_no_peers),
         cmocka_unit_test(a_program_that_is_not_there_fails_for_good),
         cmocka_unit_test(no_descendant_survives_a_cancel),
         cmocka_unit_test(freeing_a_gang_kills_it),

@@ -1,6 +1,6 @@
 /* Shapes and layouts that nobody tuned for: models, batches and layouts drawn from a seed, each
  * run on several ranks against one rank. TANDEM_SEED=N begins elsewhere (a failure prints its own),
- * TANDEM_CASES=N takes so many, TANDEM_FULL=1 takes thousands. */
+ * TANDEM_CASES=N takes so many, TANDEM_FULL=1 thousands, TANDEM_SAMPLE=1 (sanitizers) a few. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,8 @@
 #include "plan/params.h"
 
 #define NUM_STEPS 3
-#define CASES_SAMPLED 40
+#define CASES_DEFAULT 40
+#define CASES_SAMPLE 6
 #define CASES_FULL 3000
 
 /* fp64: only the order of sums differs. fp32: the project's bounds against fp64. */
@@ -253,8 +254,10 @@ static void every_drawn_layout_computes_what_one_rank_does(void **state)
 {
     (void)state;
     uint64_t first = number_from("TANDEM_SEED", 1);
-    uint64_t cases =
-        number_from("TANDEM_CASES", getenv("TANDEM_FULL") != NULL ? CASES_FULL : CASES_SAMPLED);
+    uint64_t cases = number_from("TANDEM_FULL", 0)     ? CASES_FULL
+                     : number_from("TANDEM_SAMPLE", 0) ? CASES_SAMPLE
+                                                       : CASES_DEFAULT;
+    cases = number_from("TANDEM_CASES", cases);
     for (uint64_t i = 0; i < cases; i++)
         run_case(first + i);
 }
