@@ -22,7 +22,7 @@ static void on_send(struct call *c, bool ok);
 static void on_status(struct call *c, bool ok);
 static void on_recv(struct call *c, bool ok);
 
-struct call *wire_call_new(struct server *s, grpc_completion_queue *cq)
+struct call *wire_call_new(struct server *s, grpc_completion_queue *cq, bool by_unix)
 {
     struct call *c = calloc(1, sizeof *c);
     if (!c) {
@@ -32,6 +32,7 @@ struct call *wire_call_new(struct server *s, grpc_completion_queue *cq)
     pthread_mutex_init(&c->lock, NULL);
     c->server = s;
     c->cq = cq;
+    c->by_unix = by_unix;
     c->queue_last = &c->queue;
     grpc_call_details_init(&c->details);
     grpc_metadata_array_init(&c->metadata);

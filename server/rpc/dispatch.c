@@ -1,7 +1,6 @@
 /* What happens to a call that core hands over: looked up, admitted (live calls, deadline, token)
  * before any of its bytes are read, then decoded, checked and handed to its method. */
 #include <grpc/byte_buffer_reader.h>
-#include <grpc/support/alloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +17,12 @@ enum {
 
 /* ---- a new call ---------------------------------------------------------------------------- */
 
-void server_post_call(struct server *s, grpc_completion_queue *cq)
+void server_post_call(struct server *s, grpc_completion_queue *cq, bool by_unix)
 {
-    struct call *c = wire_call_new(s, cq);
+    struct call *c = wire_call_new(s, cq, by_unix);
     ASSERT(c);
     TAG_IN(&c->on_new);
-    if (grpc_server_request_call(s->core, &c->core, &c->details, &c->metadata, cq, cq,
+    if (grpc_server_request_call(s->cores[by_unix], &c->core, &c->details, &c->metadata, cq, cq,
                                  &c->on_new) != GRPC_CALL_OK) {
         wire_call_discard(c);
     }
@@ -95,18 +94,6 @@ static bool find_bearer(const struct call *c, char *out, size_t size)
     return false;
 }
 
-/* Core's own word on the transport; nothing that the client sends is in it. */
-static bool came_by_unix(const struct server *s, struct call *c)
-{
-    if (!s->has_unix) {
-        return false;
-    }
-    char *peer = grpc_call_get_peer(c->core);
-    bool is_unix = strncmp(peer, "unix:", 5) == 0;
-    gpr_free(peer);
-    return is_unix;
-}
-
 static void keep_caller(struct call *c, const struct caller *from)
 {
     const char *texts[3] = {from->user, from->tenant, from->role};
@@ -146,7 +133,7 @@ static bool admit(struct server *s, struct call *c, bool stopping, bool too_many
         char bearer[MAX_BEARER_BYTES];
         struct caller caller = {0};
         bool has_bearer = find_bearer(c, bearer, sizeof bearer);
-        if (s->options.authenticate(s->options.ctx, has_bearer ? bearer : NULL, came_by_unix(s, c),
+        if (s->options.authenticate(s->options.ctx, has_bearer ? bearer : NULL, c->by_unix,
                                     c->method->access, &caller, &err) == 0) {
             keep_caller(c, &caller);
             return true;
@@ -179,7 +166,7 @@ void server_call_new(struct call *c, bool ok)
     s->live = c;
     pthread_mutex_unlock(&s->lock);
     if (!stopping) {
-        server_post_call(s, c->cq);
+        server_post_call(s, c->cq, c->by_unix);
     }
     if (admit(s, c, stopping, too_many)) {
         wire_call_recv(c);

@@ -1,20 +1,18 @@
 #include "server/rpc/server.h"
 
-#include <errno.h>
 #include <grpc/grpc.h>
+#include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/rpc/descriptors.h"
-#include "server/rpc/listen.h"
 #include "server/rpc/state.h"
 
 enum {
@@ -101,14 +99,12 @@ static grpc_server *create_core(const struct server_options *options)
         int_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, (int)CALL_MESSAGE_MAX_BYTES),
         /* Only the identity: a small compressed message can't grow past the limit above. */
         int_arg(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1),
-        int_arg(GRPC_ARG_ALLOW_REUSEPORT, 0),
         int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, MAX_STREAMS),
         int_arg(GRPC_ARG_MAX_METADATA_SIZE, MAX_METADATA_BYTES),
         int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 30000),
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         int_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000),
-        int_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000),
     };
     grpc_channel_args list = {sizeof args / sizeof *args, args};
     return grpc_server_create(&list, NULL);
@@ -116,25 +112,23 @@ static grpc_server *create_core(const struct server_options *options)
 
 static int add_listener(struct server *s, const char *text, struct error *err)
 {
-    struct listen_address a;
     if (s->num_listeners == SERVER_MAX_LISTENERS) {
         return error_set(err, ERR_INVALID_ARGUMENT, "more than %d addresses", SERVER_MAX_LISTENERS);
     }
-    if (listen_parse(&a, text, err) || listen_prepare(&a, err)) {
+    if (listener_open(&s->listeners[s->num_listeners], text, err)) {
         return -1;
     }
-    grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
-    int port = grpc_server_add_http2_port(s->core, a.target, creds);
-    grpc_server_credentials_release(creds);
-    if (port <= 0) {
-        return listen_explain(&a, err);
-    }
-    if (a.is_unix && chmod(a.path, 0600) != 0) {
-        return error_errno(err, errno, "listen on %s: chmod", a.target);
-    }
-    s->has_unix = s->has_unix || a.is_unix;
-    s->ports[s->num_listeners++] = port;
+    s->num_listeners++;
     return 0;
+}
+
+/* A new connection, on the acceptor's thread. */
+static void on_connection(void *ctx, int connection, bool is_unix)
+{
+    struct server *s = ctx;
+    grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
+    grpc_server_add_channel_from_fd(s->cores[is_unix], connection, creds);
+    grpc_server_credentials_release(creds);
 }
 
 static void create_queues(struct server *s)
@@ -143,7 +137,8 @@ static void create_queues(struct server *s)
     s->num_threads = n < SERVER_MAX_THREADS ? n : SERVER_MAX_THREADS;
     for (int i = 0; i < s->num_threads; i++) {
         s->threads[i].cq = grpc_completion_queue_create_for_next(NULL);
-        grpc_server_register_completion_queue(s->core, s->threads[i].cq, NULL);
+        grpc_server_register_completion_queue(s->cores[false], s->threads[i].cq, NULL);
+        grpc_server_register_completion_queue(s->cores[true], s->threads[i].cq, NULL);
     }
 }
 
@@ -156,7 +151,8 @@ static int build(struct server *s, struct error *err)
     if (descriptors_new(&s->descriptors, err) || add_tables(s, err)) {
         return -1;
     }
-    s->core = create_core(&s->options);
+    s->cores[false] = create_core(&s->options);
+    s->cores[true] = create_core(&s->options);
     create_queues(s);
     for (const char *const *l = s->options.listen; *l; l++) {
         if (add_listener(s, *l, err)) {
@@ -209,7 +205,7 @@ int server_new(struct server **out, const struct server_options *options, struct
 
 int server_port(const struct server *s, int i)
 {
-    return i >= 0 && i < s->num_listeners ? s->ports[i] : 0;
+    return i >= 0 && i < s->num_listeners ? s->listeners[i].port : 0;
 }
 
 int server_start(struct server *s, struct error *err)
@@ -219,19 +215,23 @@ int server_start(struct server *s, struct error *err)
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
     s->started = true;
-    grpc_server_start(s->core);
+    grpc_server_start(s->cores[false]);
+    grpc_server_start(s->cores[true]);
     int e = 0;
     for (int i = 0; i < s->num_threads && e == 0; i++) {
         struct io_thread *t = &s->threads[i];
         e = pthread_create(&t->thread, NULL, io_main, t->cq);
         t->running = e == 0;
         for (int k = 0; k < SERVER_POSTED_PER_THREAD && t->running; k++) {
-            server_post_call(s, t->cq);
+            server_post_call(s, t->cq, false);
+            server_post_call(s, t->cq, true);
         }
     }
+    int r = e ? error_errno(err, e, "start an io thread")
+              : acceptor_new(&s->acceptor, s->listeners, s->num_listeners, on_connection, s, err);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (e) {
-        return error_errno(err, e, "start an io thread");
+    if (r) {
+        return -1;
     }
     server_set_serving(s, true);
     return 0;
@@ -262,18 +262,30 @@ static void end_streams(struct server *s, void (*end)(struct call *, enum error_
     }
 }
 
+static void close_listeners(struct server *s)
+{
+    for (int i = 0; i < s->num_listeners; i++) {
+        listener_close(&s->listeners[i]);
+    }
+    s->num_listeners = 0;
+}
+
 void server_stop(struct server *s, int64_t grace_ms)
 {
-    if (s->stopped || !s->core) {
+    if (s->stopped || !s->cores[true]) {
         return;
     }
     s->stopped = true;
+    acceptor_free(s->acceptor);
+    s->acceptor = NULL;
+    close_listeners(s);
     server_set_serving(s, false);
     grpc_completion_queue *done = grpc_completion_queue_create_for_next(NULL);
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
     pthread_mutex_unlock(&s->lock);
-    grpc_server_shutdown_and_notify(s->core, done, NULL);
+    grpc_server_shutdown_and_notify(s->cores[false], done, NULL);
+    grpc_server_shutdown_and_notify(s->cores[true], done, NULL);
 
     int64_t now = clock_mono_ms();
     pthread_mutex_lock(&s->lock);
@@ -283,7 +295,9 @@ void server_stop(struct server *s, int64_t grace_ms)
     wait_none_live(s, now + grace_ms);
     pthread_mutex_unlock(&s->lock);
     /* Also closes connections that have no call: their clients may sit on them for ever. */
-    grpc_server_cancel_all_calls(s->core);
+    grpc_server_cancel_all_calls(s->cores[false]);
+    grpc_server_cancel_all_calls(s->cores[true]);
+    grpc_completion_queue_next(done, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
     grpc_completion_queue_next(done, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
     pthread_mutex_lock(&s->lock);
     while (s->num_live > 0) {
@@ -313,8 +327,11 @@ void server_free(struct server *s)
         return;
     }
     server_stop(s, 0);
-    if (s->core) {
-        grpc_server_destroy(s->core);
+    close_listeners(s);
+    for (int i = 0; i < 2; i++) {
+        if (s->cores[i]) {
+            grpc_server_destroy(s->cores[i]);
+        }
     }
     for (int i = 0; i < s->num_threads; i++) {
         free_queue(&s->threads[i]);

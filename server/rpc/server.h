@@ -48,9 +48,9 @@ struct server_options {
     size_t max_request_bytes; /* 0 = 4 MiB */
 };
 
-/* Listens, but serves nobody before server_start. */
+/* Listens, but serves nobody before server_start: connections wait. */
 int server_new(struct server **out, const struct server_options *options, struct error *err);
-/* The bound port of listener i (host:port ones). */
+/* The bound port of listener i (host:port ones), until server_stop. */
 int server_port(const struct server *s, int i);
 int server_start(struct server *s, struct error *err);
 /* Health: serving or not. */

@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 
+#include "server/rpc/acceptor.h"
+#include "server/rpc/listener.h"
 #include "server/rpc/wire.h"
 
 #define SERVER_SHUTDOWN_TEXT "server is shutting down"
@@ -28,12 +30,14 @@ struct io_thread {
 
 struct server {
     struct server_options options; /* the lists are borrowed only by server_new */
-    grpc_server *core;             /* owned */
+    /* Owned. [true] serves the socket files, [false] the rest: what a call may do without a token
+     * follows from which of them it came by, and from nothing that a peer can say. */
+    grpc_server *cores[2];
     struct io_thread threads[SERVER_MAX_THREADS];
     int num_threads;
-    int ports[SERVER_MAX_LISTENERS];
+    struct listener listeners[SERVER_MAX_LISTENERS]; /* owned */
     int num_listeners;
-    bool has_unix;
+    struct acceptor *acceptor;                       /* owned; while started */
     struct method_entry methods[SERVER_MAX_METHODS]; /* sorted by path */
     size_t num_methods;
     struct descriptors *descriptors; /* owned */
@@ -47,7 +51,7 @@ struct server {
     bool stopping;
 };
 
-/* Lets core hand over one call more. */
-void server_post_call(struct server *s, grpc_completion_queue *cq);
+/* Lets a core hand over one call more. */
+void server_post_call(struct server *s, grpc_completion_queue *cq, bool by_unix);
 
 #endif

@@ -50,6 +50,7 @@ struct call {
     struct server *server;    /* only while live */
     struct call *next, *prev; /* in the server's list of live calls; guarded by its lock */
     grpc_completion_queue *cq;
+    bool by_unix;                /* over a socket file */
     const struct method *method; /* io thread only */
     void *ctx;                   /* the method's; io thread only */
     bool dispatched;             /* on_message was called; io thread only */
@@ -83,7 +84,7 @@ struct call {
 };
 
 /* A call that waits to be handed out by core; live once its on_new tag is back. */
-struct call *wire_call_new(struct server *s, grpc_completion_queue *cq);
+struct call *wire_call_new(struct server *s, grpc_completion_queue *cq, bool by_unix);
 /* Frees one that core never handed out. */
 void wire_call_discard(struct call *c);
 /* First thing on a new call: to be told of its end. */

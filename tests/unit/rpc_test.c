@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -563,6 +564,46 @@ static void strange_connections_disturb_nobody(void **state)
     for (int i = 0; i < N; i++) {
         close(fds[i]);
     }
+}
+
+/* More connections than there are descriptors: those beyond the limit are turned away, the headroom
+ * stays free, and once they are gone everybody is served again. (Core's own listener would stay
+ * dead for ever.) */
+static void running_out_of_descriptors_heals(void **state)
+{
+    struct fixture *f = *state;
+    enum { N = 300, LIMIT = 256 };
+    struct rlimit before, low;
+    getrlimit(RLIMIT_NOFILE, &before);
+    char text[ERROR_TEXT_MAX];
+    struct rpc_channel *old = dial(f->target, "user-token");
+    assert_int_equal(get_job(old, "a", WAIT_MS, text), ERR_OK);
+    int fds[N], num = 0;
+    low = before;
+    low.rlim_cur = LIMIT;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    /* Both ends are in this process: each connection takes two. */
+    while (num < N) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0) {
+            break;
+        }
+        struct sockaddr_in sa = {.sin_family = AF_INET,
+                                 .sin_port = htons((uint16_t)server_port(f->server, 0)),
+                                 .sin_addr = {htonl(INADDR_LOOPBACK)}};
+        fds[num++] = fd;
+        assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    }
+    assert_true(num > LIMIT / 4);
+    assert_int_equal(get_job(old, "a", WAIT_MS, text), ERR_OK);
+    for (int i = 0; i < num; i++) {
+        close(fds[i]);
+    }
+    struct rpc_channel *c = dial(f->target, "user-token");
+    await(get_job(c, "a", WAIT_MS, text) == ERR_OK);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    rpc_channel_close(c);
+    rpc_channel_close(old);
 }
 
 struct caller_thread {
@@ -1211,6 +1252,7 @@ int main(void)
         T(malformed_messages_are_refused),
         T(compressed_messages_are_refused),
         T(strange_connections_disturb_nobody),
+        T(running_out_of_descriptors_heals),
         T(two_hundred_calls_at_once_are_answered),
         T(server_stream_arrives_in_order_and_ends),
         T(slow_reader_loses_messages_not_memory),

@@ -1,0 +1,182 @@
+#include "server/rpc/listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 511 };
+
+/* host of "host:port" or "[v6]:port" into out; the port, or -1. */
+static int split_host(const char *text, char *host, size_t size)
+{
+    const char *colon = strrchr(text, ':');
+    if (!colon || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
+        strlen(colon + 1) > 5 || atoi(colon + 1) > 65535) {
+        return -1;
+    }
+    size_t len = (size_t)(colon - text);
+    if (len > 2 && text[0] == '[' && text[len - 1] == ']') {
+        text++;
+        len -= 2;
+    } else if (memchr(text, ':', len)) {
+        return -1;
+    }
+    if (len == 0 || len >= size) {
+        return -1;
+    }
+    memcpy(host, text, len);
+    host[len] = 0;
+    return atoi(colon + 1);
+}
+
+static int socket_of(struct listener *l, int family, const char *text, struct error *err)
+{
+    l->fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return l->fd >= 0 ? 0 : error_errno(err, errno, "listen on %s: socket", text);
+}
+
+static int listen_on(struct listener *l, const struct sockaddr *sa, socklen_t len, const char *text,
+                     struct error *err)
+{
+    int on = 1;
+    if (sa->sa_family != AF_UNIX) {
+        setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    }
+    /* Nobody can connect between bind and listen: time to set the mode of the file. */
+    if (bind(l->fd, sa, len) != 0 || (l->is_unix && chmod(l->path, 0600) != 0) ||
+        listen(l->fd, BACKLOG) != 0) {
+        return error_errno(err, errno, "listen on %s", text);
+    }
+    return 0;
+}
+
+/* ---- unix ---------------------------------------------------------------------------------- */
+
+/* Removes a socket file that nobody answers on. */
+static int make_room(const struct sockaddr_un *sa, const char *text, struct error *err)
+{
+    struct stat st;
+    if (lstat(sa->sun_path, &st) != 0) {
+        return errno == ENOENT ? 0 : error_errno(err, errno, "listen on %s", text);
+    }
+    if (!S_ISSOCK(st.st_mode)) {
+        return error_set(err, ERR_ALREADY_EXISTS,
+                         "listen on %s: a file that is no socket is in the way", text);
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return error_errno(err, errno, "listen on %s: socket", text);
+    }
+    int r = connect(fd, (const struct sockaddr *)sa, sizeof *sa);
+    int e = errno;
+    close(fd);
+    if (r == 0) {
+        return error_set(err, ERR_ALREADY_EXISTS, "listen on %s: another server answers there",
+                         text);
+    }
+    if (e != ECONNREFUSED) {
+        return error_errno(err, e, "listen on %s: the socket file that is there", text);
+    }
+    if (unlink(sa->sun_path) != 0 && errno != ENOENT) {
+        return error_errno(err, errno, "listen on %s: remove the stale socket", text);
+    }
+    return 0;
+}
+
+static int open_unix(struct listener *l, const char *text, struct error *err)
+{
+    const char *path = text + strlen("unix:");
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    struct stat st;
+    if (path[0] != '/') {
+        return error_set(err, ERR_INVALID_ARGUMENT, "listen on %s: the path must be absolute",
+                         text);
+    }
+    if (strlen(path) >= sizeof sa.sun_path) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "listen on %s: a socket path has at most %zu bytes, this one %zu", text,
+                         sizeof sa.sun_path - 1, strlen(path));
+    }
+    l->is_unix = true;
+    snprintf(l->path, sizeof l->path, "%s", path);
+    memcpy(sa.sun_path, path, strlen(path));
+    if (make_room(&sa, text, err) || socket_of(l, AF_UNIX, text, err) ||
+        listen_on(l, (struct sockaddr *)&sa, sizeof sa, text, err)) {
+        return -1;
+    }
+    if (lstat(path, &st) == 0) {
+        l->device = st.st_dev;
+        l->inode = st.st_ino;
+    }
+    return 0;
+}
+
+/* ---- loopback ------------------------------------------------------------------------------ */
+
+static int open_tcp(struct listener *l, const char *text, struct error *err)
+{
+    char host[64];
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    int port = split_host(text, host, sizeof host);
+    if (port < 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "listen on %s: expected host:port or unix:/path", text);
+    }
+    if (strcmp(host, "localhost") == 0) {
+        snprintf(host, sizeof host, "127.0.0.1");
+    }
+    v4.sin_port = v6.sin6_port = htons((uint16_t)port);
+    int r;
+    if (inet_pton(AF_INET, host, &v4.sin_addr) == 1 && ntohl(v4.sin_addr.s_addr) >> 24 == 127) {
+        r = socket_of(l, AF_INET, text, err)
+                ? -1
+                : listen_on(l, (struct sockaddr *)&v4, sizeof v4, text, err);
+    } else if (inet_pton(AF_INET6, host, &v6.sin6_addr) == 1 &&
+               IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) {
+        r = socket_of(l, AF_INET6, text, err)
+                ? -1
+                : listen_on(l, (struct sockaddr *)&v6, sizeof v6, text, err);
+    } else {
+        return error_set(err, ERR_UNIMPLEMENTED,
+                         "listen on %s: only loopback addresses (127.0.0.1, [::1], localhost) and "
+                         "unix:/path: others need TLS, which is not built yet",
+                         text);
+    }
+    /* The port has the same place in both kinds of address. */
+    socklen_t len = sizeof v6;
+    if (r == 0 && getsockname(l->fd, (struct sockaddr *)&v6, &len) == 0) {
+        l->port = ntohs(v6.sin6_port);
+    }
+    return r;
+}
+
+int listener_open(struct listener *out, const char *text, struct error *err)
+{
+    struct listener l = {.fd = -1};
+    if (strncmp(text, "unix:", 5) == 0 ? open_unix(&l, text, err) : open_tcp(&l, text, err)) {
+        if (l.fd >= 0) {
+            close(l.fd);
+        }
+        return -1;
+    }
+    *out = l;
+    return 0;
+}
+
+void listener_close(struct listener *l)
+{
+    struct stat st;
+    close(l->fd);
+    l->fd = -1;
+    if (l->is_unix && lstat(l->path, &st) == 0 && st.st_dev == l->device && st.st_ino == l->inode) {
+        unlink(l->path);
+    }
+}
