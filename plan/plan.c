@@ -207,6 +207,13 @@ static void add_notes(Plan *plan)
         add_note(plan, "a step of %lld samples is more than one pass: samples repeat within it",
                  (long long)t->global_batch_size);
     }
+    if (t->lr_schedule && t->lr_schedule->warmup_steps > plan->total_steps) {
+        add_note(
+            plan,
+            "the rate never reaches lr: training.lr_schedule.warmup_steps is %lld, the run has "
+            "%lld steps",
+            (long long)t->lr_schedule->warmup_steps, (long long)plan->total_steps);
+    }
     if (plan->mesh->data > 1) {
         add_note(plan, "gradients are summed over the ranks while the backward pass runs");
     }

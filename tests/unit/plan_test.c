@@ -451,6 +451,34 @@ static void a_batch_beyond_one_pass_is_noted(void **state)
     plan__free_unpacked(p, NULL);
 }
 
+static bool has_note(const Plan *p, const char *words)
+{
+    for (size_t i = 0; i < p->n_notes; i++) {
+        if (strstr(p->notes[i], words)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The default of 2000 warm-up steps makes nothing of a short run: allowed, but said. */
+static void a_warm_up_beyond_the_run_is_noted(void **state)
+{
+    (void)state;
+    LrScheduleSpec schedule = LR_SCHEDULE_SPEC__INIT;
+    schedule.has_warmup_steps = 1;
+    schedule.warmup_steps = 2000;
+    c->training.lr_schedule = &schedule;
+    Plan *p = plan_case_build(c);
+    assert_true(p->total_steps < 2000);
+    assert_true(has_note(p, "the rate never reaches lr"));
+    schedule.warmup_steps = p->total_steps;
+    plan__free_unpacked(p, NULL);
+    p = plan_case_build(c);
+    assert_false(has_note(p, "the rate never reaches lr"));
+    plan__free_unpacked(p, NULL);
+}
+
 static void the_summary_says_it_in_words(void **state)
 {
     (void)state;
@@ -513,6 +541,7 @@ int main(void)
         T(too_many_devices_names_the_nearest_that_fits),
         T(what_does_not_go_together_is_refused),
         T(a_batch_beyond_one_pass_is_noted),
+        T(a_warm_up_beyond_the_run_is_noted),
         T(the_summary_says_it_in_words),
         T(a_damaged_plan_does_not_expand),
     };
