@@ -116,13 +116,13 @@ void scheduler_why(const struct sched_job *jobs, size_t num_jobs,
         }
     }
     if (suitable < j->devices) {
-        snprintf(out, size, "needs %d %s devices; the cluster has %d that are not drained",
-                 j->devices, j->type, suitable);
+        snprintf(out, size, "needs %d %s device%s; the cluster has %d that are not drained",
+                 j->devices, j->type, j->devices == 1 ? "" : "s", suitable);
         return;
     }
     if (open < j->devices) {
-        snprintf(out, size, "needs %d devices; %d of %d are free (job %lld holds some)", j->devices,
-                 open, suitable, (long long)holder);
+        snprintf(out, size, "needs %d device%s; %d of %d are free (job %lld holds some)",
+                 j->devices, j->devices == 1 ? "" : "s", open, suitable, (long long)holder);
         return;
     }
     for (size_t i = 0; i < num_jobs; i++) {

@@ -99,7 +99,11 @@ static int run_why(void *controller, struct mail *m, struct error *err)
         attempts_why(c, j, text, sizeof text);
         add_reason(reply, "", text, "");
     } else {
-        add_reason(reply, ": ", job_state_name(j->row.state), j->row.cause);
+        const char *state = job_state_name(j->row.state);
+        add_reason(reply, ": ", state, strcasecmp(state, j->row.cause) ? j->row.cause : "");
+        if (j->row.state == JOB_PAUSED) {
+            add_reason(reply, "", "a resume goes on from its newest checkpoint", "");
+        }
         if (j->row.state == JOB_RUNNING && !j->worker) {
             add_reason(reply, "", "its tandem-node is not attached at the moment; training goes on",
                        "");
