@@ -53,7 +53,21 @@ static int fetch(struct cli *cli, ListJobsRequest *q, int64_t limit, struct jobs
     }
 }
 
-static void add_row(struct table *t, const Job *j)
+/* csv has the two numbers apart, a person reads "3/10". */
+static void add_step(struct table *t, const Job *j, bool csv)
+{
+    char text[64];
+    if (csv) {
+        snprintf(text, sizeof text, "%lld", (long long)j->step);
+        table_cell(t, text, NULL, NULL);
+        snprintf(text, sizeof text, "%lld", (long long)j->total_steps);
+    } else {
+        snprintf(text, sizeof text, "%lld/%lld", (long long)j->step, (long long)j->total_steps);
+    }
+    table_cell(t, text, NULL, NULL);
+}
+
+static void add_row(struct table *t, const Job *j, bool csv)
 {
     char h[HUMAN_MAX], raw[64];
     bool trained = j->step > 0;
@@ -61,8 +75,7 @@ static void add_row(struct table *t, const Job *j)
     table_cell(t, raw, NULL, NULL);
     table_cell(t, j->name, NULL, NULL);
     table_cell(t, job_state_word(j->state), NULL, job_state_colour(j->state));
-    snprintf(raw, sizeof raw, "%lld/%lld", (long long)j->step, (long long)j->total_steps);
-    table_cell(t, raw, NULL, NULL);
+    add_step(t, j, csv);
     snprintf(raw, sizeof raw, "%.17g", j->loss);
     table_cell(t, trained && j->has_loss ? human_value(h, j->loss) : "-",
                trained && j->has_loss ? raw : "", NULL);
@@ -84,6 +97,10 @@ static void print(const struct cli *cli, const struct jobs *jobs, bool all)
     static const char *const names[] = {">id",   "name",          "state",    ">step",
                                         ">loss", ">tokens_per_s", ">devices", ">attempt",
                                         "user",  "created",       "cause",    NULL};
+    static const char *const csv_names[] = {
+        "id",      "name",    "state", "step",    "total_steps", "loss", "tokens_per_s",
+        "devices", "attempt", "user",  "created", "cause",       NULL};
+    bool csv = cli->format == FORMAT_CSV;
     if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
         list_print(cli, (const ProtobufCMessage *const *)jobs->items, jobs->num);
         return;
@@ -92,9 +109,9 @@ static void print(const struct cli *cli, const struct jobs *jobs, bool all)
         printf("no jobs%s\n", all ? "" : " that are waiting or running (tandem ls -a shows all)");
         return;
     }
-    struct table *t = table_new(names);
+    struct table *t = table_new(csv ? csv_names : names);
     for (size_t i = 0; i < jobs->num; i++) {
-        add_row(t, jobs->items[i]);
+        add_row(t, jobs->items[i], csv);
     }
     table_print(t, cli);
     table_free(t);
