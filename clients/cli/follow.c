@@ -31,6 +31,7 @@ struct follow {
     double step_s;         /* of the latest steps, the mean; NaN = not known */
     int num_steps;         /* that went into it */
     bool fresh;            /* figures that were not shown yet */
+    int64_t line_step;     /* of the last plain line; -1 = none */
     bool bar_shown;        /* the cursor stands behind a bar */
     int64_t shown_ms;      /* when */
     int64_t away_since_ms; /* 0 = the server is there */
@@ -42,6 +43,7 @@ static void clear_bar(struct follow *f)
 {
     if (f->bar_shown) {
         fputs("\r\033[K", stdout);
+        fflush(stdout); /* what comes next may go to stderr */
         f->bar_shown = false;
     }
 }
@@ -73,9 +75,10 @@ static void show_figures(struct follow *f)
         progress_bar(&b, &f->now, terminal_width(), f->cli->utf8, f->cli->colour);
         buf_puts(&b, "\033[K");
         f->bar_shown = true;
-    } else if (f->now.step > 0) {
+    } else if (f->now.step > 0 && f->now.step != f->line_step) {
         progress_line(&b, &f->now);
         buf_putc(&b, '\n');
+        f->line_step = f->now.step;
     }
     fwrite(b.data ? b.data : "", 1, b.len, stdout);
     fflush(stdout);
@@ -96,11 +99,12 @@ static void take_job(struct follow *f, WatchReply *r)
     f->job = j;
     f->now.name = j->name;
     f->now.total_steps = j->total_steps;
-    if (j->step > f->now.step || j->step == 0) {
+    if (j->step > f->now.step || j->step == 0) { /* it knows more than the stream has told */
         f->now.step = j->step;
-    }
-    if (isnan(f->now.loss) && j->has_loss && j->step > 0) {
-        f->now.loss = j->loss;
+        f->now.loss = j->has_loss && j->step > 0 ? j->loss : NAN;
+        f->now.tokens_per_s = j->tokens_per_s > 0 ? j->tokens_per_s : NAN;
+        f->now.mfu = j->mfu > 0 ? j->mfu : NAN;
+        f->now.grad_norm = NAN;
     }
     if (isnan(f->now.eta_s) && j->has_eta_s && j->state == JOB_RUNNING) {
         f->now.eta_s = j->eta_s;
@@ -128,6 +132,15 @@ static void take_metrics(struct follow *f, const StepMetrics *m)
     f->fresh = true;
 }
 
+/* A file reads in order: the last step's line before the end. */
+static void flush_line(struct follow *f)
+{
+    if (!f->cli->out_tty) {
+        f->shown_ms = 0;
+        show_figures(f);
+    }
+}
+
 static void take_event(struct follow *f, const Event *e)
 {
     if (e->has_id && e->id > f->last_event_id) {
@@ -136,9 +149,9 @@ static void take_event(struct follow *f, const Event *e)
     const char *kind = e->kind ? e->kind : "";
     char text[ERROR_TEXT_MAX];
     const char *message = e->message ? e->message : "";
-    const char *cause = job_cause(e->cause, e->has_to ? e->to : (JobState)0);
     if (e->has_to) {
-        snprintf(text, sizeof text, "%s%s%s", cause, cause[0] && message[0] ? ": " : "", message);
+        flush_line(f);
+        job_event_text(e, text, sizeof text);
         say(f, e->time_us, job_state_colour(e->to), job_state_word(e->to), text);
         f->step_s = NAN;
         f->num_steps = 0;
@@ -151,7 +164,8 @@ static void take_event(struct follow *f, const Event *e)
         snprintf(text, sizeof text, "step %lld  %s", (long long)e->step, message);
         say(f, e->time_us, NULL, kind, e->has_step ? text : message);
     } else {
-        say(f, e->time_us, NULL, kind, message[0] ? message : cause);
+        job_event_text(e, text, sizeof text);
+        say(f, e->time_us, NULL, kind, text);
     }
 }
 
@@ -301,10 +315,12 @@ static int report(struct follow *f)
         f->bar_shown = false;
         char took[HUMAN_MAX];
         double s = (double)(f->job->ended_us - f->job->started_us) / 1e6;
-        printf("%s%s%s%s%s\n", f->cli->colour ? job_state_colour(f->job->state) : "",
+        const char *weights = f->job->export_dir ? f->job->export_dir : "";
+        printf("%s%s%s%s%s%s%s\n", f->cli->colour ? job_state_colour(f->job->state) : "",
                job_state_word(f->job->state), f->cli->colour ? "\033[0m" : "",
                f->job->ended_us && f->job->started_us ? " after " : "",
-               f->job->ended_us && f->job->started_us ? human_duration(took, s) : "");
+               f->job->ended_us && f->job->started_us ? human_duration(took, s) : "",
+               weights[0] ? "; weights in " : "", weights);
         fflush(stdout);
     }
     return job_report_end(f->cli, f->job);
@@ -312,7 +328,7 @@ static int report(struct follow *f)
 
 int follow_job(struct cli *cli, const char *ref, bool quiet)
 {
-    struct follow f = {.cli = cli, .quiet = quiet, .step_s = NAN};
+    struct follow f = {.cli = cli, .quiet = quiet, .step_s = NAN, .line_step = -1};
     f.now = (struct progress){
         .loss = NAN, .grad_norm = NAN, .tokens_per_s = NAN, .mfu = NAN, .eta_s = NAN};
     struct error err;

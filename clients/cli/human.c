@@ -90,11 +90,13 @@ const char *human_value(char out[HUMAN_MAX], double v)
 {
     if (isnan(v)) {
         snprintf(out, HUMAN_MAX, "nan");
-    } else if (fabs(v) >= 1e-3 && fabs(v) < 1e5) {
+    } else if (fabs(v) >= 0.1 && fabs(v) < 1e5) {
         int digits = fabs(v) >= 1000 ? 1 : fabs(v) >= 100 ? 2 : fabs(v) >= 10 ? 3 : 4;
         snprintf(out, HUMAN_MAX, "%.*f", digits, v);
     } else if (v == 0) {
         snprintf(out, HUMAN_MAX, "0");
+    } else if (fabs(v) < 0.1) {
+        snprintf(out, HUMAN_MAX, "%.4g", v);
     } else {
         snprintf(out, HUMAN_MAX, "%.3g", v);
     }

@@ -45,6 +45,27 @@ const char *job_cause(const char *cause, JobState state)
     return !cause || strcasecmp(cause, job_state_word(state)) == 0 ? "" : cause;
 }
 
+/* Does the message tell the cause in its first word: "paused-resume" in "resumed by ada"? */
+static bool repeats(const char *message, const char *cause)
+{
+    for (const char *word = cause; *word; word += strspn(word, "-")) {
+        size_t len = strcspn(word, "-");
+        if (strncasecmp(message, word, len) == 0) {
+            return true;
+        }
+        word += len;
+    }
+    return false;
+}
+
+void job_event_text(const Event *e, char *out, size_t size)
+{
+    const char *cause = job_cause(e->cause, e->has_to ? e->to : (JobState)0);
+    const char *message = e->message ? e->message : "";
+    cause = message[0] && repeats(message, cause) ? "" : cause;
+    snprintf(out, size, "%s%s%s", cause, cause[0] && message[0] ? ": " : "", message);
+}
+
 bool job_has_ended(JobState state)
 {
     return state == JOB_SUCCEEDED || state == JOB_FAILED || state == JOB_CANCELLED;

@@ -12,6 +12,8 @@ const char *job_state_word(JobState state);
 const char *job_state_colour(JobState state);
 /* The cause, "" where it only repeats the state ("failed" of FAILED). Never NULL. */
 const char *job_cause(const char *cause, JobState state);
+/* What an event says beside its state: cause and message, once where they say the same. */
+void job_event_text(const Event *e, char *out, size_t size);
 bool job_has_ended(JobState state);
 /* EXIT_DONE for SUCCEEDED, else the reason on stderr and EXIT_JOB_FAILED. */
 int job_report_end(const struct cli *cli, const Job *job);

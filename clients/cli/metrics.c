@@ -177,7 +177,12 @@ static int print_once(struct cli *cli, struct ask *a, struct curve *c)
         return EXIT_DONE;
     }
     if (cli->format == FORMAT_PLOT) {
-        print_plots(cli, c, a->job);
+        Job *job = NULL;
+        bool named = job_get(cli, a->job, &job, &err) == 0 && job->name;
+        print_plots(cli, c, named ? job->name : a->job);
+        if (job) {
+            job__free_unpacked(job, NULL);
+        }
     } else if (cli->format == FORMAT_TABLE) {
         print_table(cli, c);
         if (latest && a->from > 1) {

@@ -10,6 +10,11 @@
 
 enum { LABEL_WIDTH = 9, WIDTH_MIN = 24, WIDTH_MAX = 400, HEIGHT_MIN = 6, HEIGHT_MAX = 100 };
 
+/* Below this many points nothing is cut off; what is cut lies beyond this share of the range of
+ * most values. */
+enum { CALM_POINTS = 40, SPARK_MAX = 120 };
+#define CALM_REACH 0.75
+
 /* Dots: 2 x 4 a character with braille, else 1 x 1. Row 0 is the top. */
 struct canvas {
     unsigned char *dots; /* owned; one byte a dot */
@@ -38,6 +43,44 @@ static bool find_range(const double *v, size_t n, struct range *out)
         out->high += pad;
     }
     return any;
+}
+
+static int rising(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The range of most values: one spike must not squeeze all others into a line. Where the outer
+ * twentieth reaches far beyond the rest, it's cut. *cut: how many values lie outside. */
+static bool find_calm_range(const double *v, size_t n, struct range *out, size_t *cut)
+{
+    *cut = 0;
+    if (!find_range(v, n, out)) {
+        return false;
+    }
+    if (n < CALM_POINTS) {
+        return true;
+    }
+    double *sorted = malloc(n * sizeof *sorted);
+    size_t m = 0;
+    ASSERT(sorted);
+    for (size_t i = 0; i < n; i++) {
+        if (isfinite(v[i])) {
+            sorted[m++] = v[i];
+        }
+    }
+    qsort(sorted, m, sizeof *sorted, rising);
+    double low = sorted[m / 20], high = sorted[m - 1 - m / 20], reach = (high - low) * CALM_REACH;
+    free(sorted);
+    if (reach > 0) {
+        out->high = fmin(out->high, high + reach);
+        out->low = fmax(out->low, low - reach);
+    }
+    for (size_t i = 0; i < n; i++) {
+        *cut += isfinite(v[i]) && (v[i] < out->low || v[i] > out->high);
+    }
+    return true;
 }
 
 static void set_dot(struct canvas *c, int x, int y)
@@ -79,7 +122,8 @@ static void draw_curve(struct canvas *c, const struct plot *p, struct range rx, 
             continue;
         }
         int x = (int)lround((p->x[i] - rx.low) / (rx.high - rx.low) * w);
-        int y = h - (int)lround((p->y[i] - ry.low) / (ry.high - ry.low) * h);
+        double share = (p->y[i] - ry.low) / (ry.high - ry.low);
+        int y = h - (int)lround(fmin(fmax(share, 0), 1) * h); /* what is cut lies on the edge */
         draw_line(c, joined ? last_x : x, joined ? last_y : y, x, y);
         last_x = x;
         last_y = y;
@@ -153,15 +197,52 @@ static void put_x_axis(struct buf *out, const struct plot *p, int columns, struc
                left - before > 1 ? left - before : 1, "", high);
 }
 
+/* Says what the picture leaves out. */
+static void put_cut(struct buf *out, const struct plot *p, size_t cut)
+{
+    struct range all;
+    char low[HUMAN_MAX], high[HUMAN_MAX];
+    if (cut > 0 && find_range(p->y, p->n, &all)) {
+        buf_printf(out, "%*s %zu of %zu lie beyond the edge (%s to %s)\n", LABEL_WIDTH, "", cut,
+                   p->n, human_value(low, all.low), human_value(high, all.high));
+    }
+}
+
 static int clamp(int v, int low, int high)
 {
     return v < low ? low : v > high ? high : v;
 }
 
+void plot_spark(struct buf *out, const double *v, size_t n, int width)
+{
+    double cells[SPARK_MAX];
+    size_t num = (size_t)clamp(width, 1, SPARK_MAX);
+    struct range r;
+    num = n < num ? n : num;
+    for (size_t i = 0; i < num; i++) { /* the mean of its share */
+        double sum = 0;
+        size_t from = i * n / num, to = (i + 1) * n / num, any = 0;
+        for (size_t k = from; k < to; k++) {
+            sum += isfinite(v[k]) ? v[k] : 0;
+            any += isfinite(v[k]);
+        }
+        cells[i] = any ? sum / (double)any : NAN;
+    }
+    if (num < 2 || !find_range(cells, num, &r)) {
+        return;
+    }
+    for (size_t i = 0; i < num; i++) {
+        int eighth = isfinite(cells[i]) ? (int)((cells[i] - r.low) / (r.high - r.low) * 7.999) : -1;
+        char text[4] = {(char)0xE2, (char)0x96, (char)(0x81 + eighth), 0};
+        buf_puts(out, eighth < 0 ? " " : text);
+    }
+}
+
 void plot_draw(struct buf *out, const struct plot *p)
 {
     struct range rx, ry;
-    if (!find_range(p->x, p->n, &rx) || !find_range(p->y, p->n, &ry)) {
+    size_t cut;
+    if (!find_range(p->x, p->n, &rx) || !find_calm_range(p->y, p->n, &ry, &cut)) {
         buf_printf(out, "%s: nothing to plot\n", p->title);
         return;
     }
@@ -173,6 +254,7 @@ void plot_draw(struct buf *out, const struct plot *p)
     ASSERT(c.dots);
     draw_curve(&c, p, rx, ry);
     buf_printf(out, "%*s %s\n", LABEL_WIDTH, "", p->title);
+    put_cut(out, p, cut);
     int every = c.rows > 12 ? 4 : 3;
     for (int row = 0; row < c.rows; row++) {
         bool shown = row == 0 || row == c.rows - 1 || (row % every == 0 && row < c.rows - 2);

@@ -17,6 +17,9 @@ struct plot {
     const char *colour; /* escape sequence of the curve; NULL = none */
 };
 
+/* One spike doesn't flatten the rest: what lies far beyond most points is cut off, and said. */
 void plot_draw(struct buf *out, const struct plot *p);
+/* n values as a row of at most width little bars (UTF-8); fewer than two values: nothing. */
+void plot_spark(struct buf *out, const double *v, size_t n, int width);
 
 #endif

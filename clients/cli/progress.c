@@ -122,7 +122,7 @@ void progress_line(struct buf *out, const struct progress *p)
     if (!isnan(p->mfu)) {
         buf_printf(out, " mfu %.1f%%", 100 * p->mfu);
     }
-    if (!isnan(p->eta_s)) {
+    if (!isnan(p->eta_s) && p->step < p->total_steps) {
         buf_printf(out, " eta %s", human_duration(h, p->eta_s));
     }
 }

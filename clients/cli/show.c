@@ -4,13 +4,14 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "clients/cli/args.h"
+#include "clients/cli/curve.h"
 #include "clients/cli/human.h"
 #include "clients/cli/job.h"
-#include "clients/cli/progress.h"
+#include "clients/cli/plot.h"
 #include "clients/cli/terminal.h"
 #include "clients/cli/verbs.h"
 
-enum { MAX_DEVICE_NAMES = 8 };
+enum { MAX_DEVICE_NAMES = 8, SPARK_WIDTH = 32, SPARK_POINTS = 2000 };
 
 static void label(const struct cli *cli, const char *name)
 {
@@ -36,9 +37,6 @@ static void print_head(const struct cli *cli, const Job *j)
     printf("%s%s%s %s%s%s", cli->colour ? job_state_colour(j->state) : "", job_state_word(j->state),
            cli->colour ? "\033[0m" : "", ended ? "" : "for ",
            human_duration(h, (double)(now - since) / 1e6), ended ? " ago" : "");
-    if (job_cause(j->cause, j->state)[0]) {
-        printf(", %s", j->cause);
-    }
     printf("\n");
     if (filled(j->message)) {
         label(cli, "why");
@@ -46,7 +44,43 @@ static void print_head(const struct cli *cli, const Job *j)
     }
 }
 
-static void print_progress(const struct cli *cli, const Job *j)
+/* Where the loss came from, as a number and as a picture. */
+static void print_loss(struct cli *cli, const Job *j)
+{
+    char h[HUMAN_MAX], id[32], series[] = "loss";
+    GetMetricsRequest q = GET_METRICS_REQUEST__INIT;
+    struct curve c = {0};
+    struct buf picture = {0};
+    struct error err;
+    ProtobufCMessage *reply;
+    label(cli, "loss");
+    printf("%s", human_value(h, j->loss));
+    snprintf(id, sizeof id, "%lld", (long long)j->id);
+    ASSERT(curve_choose(&c, series, &err) == 0);
+    q.job = id;
+    q.series = (char **)(uintptr_t)c.series;
+    q.n_series = c.num_series;
+    q.has_points = 1;
+    q.points = SPARK_POINTS;
+    if (cli_call(cli, "Runs/GetMetrics", &q.base, &metrics__descriptor, &reply, &err) == 0) {
+        curve_add(&c, (const Metrics *)reply);
+        protobuf_c_message_free_unpacked(reply, NULL);
+    } /* else the page stands without it */
+    if (c.num_rows > 1) {
+        printf(", was %s at step %lld", human_value(h, curve_value(&c, 0, 0)),
+               (long long)c.steps[0]);
+    }
+    if (cli->utf8) {
+        plot_spark(&picture, c.values, c.num_rows, SPARK_WIDTH);
+        printf("%s%s%s%s", picture.len ? "  " : "", cli->colour ? "\033[36m" : "",
+               picture.data ? picture.data : "", cli->colour ? "\033[0m" : "");
+    }
+    printf("\n");
+    buf_free(&picture);
+    curve_free(&c);
+}
+
+static void print_progress(struct cli *cli, const Job *j)
 {
     char h[HUMAN_MAX];
     double share = j->total_steps > 0 ? 100.0 * (double)j->step / (double)j->total_steps : 0;
@@ -57,8 +91,7 @@ static void print_progress(const struct cli *cli, const Job *j)
     }
     printf("\n");
     if (j->has_loss && j->step > 0) {
-        label(cli, "loss");
-        printf("%s\n", human_value(h, j->loss));
+        print_loss(cli, j);
     }
     if (j->tokens_per_s > 0) {
         label(cli, "speed");
@@ -121,6 +154,36 @@ static void print_times(const struct cli *cli, const Job *j)
     printf("\n");
 }
 
+static void print_checkpoint(const struct cli *cli, const Job *j)
+{
+    char h[HUMAN_MAX];
+    const Event *newest = NULL;
+    for (size_t i = 0; i < j->n_events; i++) {
+        const Event *e = j->events[i];
+        newest = e->kind && strcmp(e->kind, "checkpoint") == 0 && e->has_step ? e : newest;
+    }
+    if (newest && !filled(j->export_dir)) { /* what a resume or a restart goes on from */
+        label(cli, "checkpoint");
+        printf("step %lld, %s ago\n", (long long)newest->step,
+               human_duration(h, (double)(clock_wall_us() - newest->time_us) / 1e6));
+    }
+}
+
+/* The command that most people want now. */
+static void print_next(const struct cli *cli, const Job *j)
+{
+    bool done = j->state == JOB_SUCCEEDED;
+    const char *verb = j->state == JOB_PAUSED     ? "resume"
+                       : j->state == JOB_FAILED   ? "logs"
+                       : done                     ? "metrics"
+                       : !job_has_ended(j->state) ? "watch"
+                                                  : NULL;
+    if (verb && cli->out_tty) {
+        label(cli, "next");
+        printf("tandem %s %lld%s\n", verb, (long long)j->id, done ? " -s loss -o plot" : "");
+    }
+}
+
 static void print_folders(const struct cli *cli, const Job *j)
 {
     if (filled(j->job_dir)) {
@@ -152,13 +215,9 @@ static void print_event(const struct cli *cli, const Event *e)
     if (e->has_step && !e->has_to) {
         printf("  step %lld", (long long)e->step);
     }
-    const char *cause = job_cause(e->cause, e->has_to ? e->to : (JobState)0);
-    if (filled(cause)) {
-        printf("  %s", cause);
-    }
-    if (filled(e->message)) {
-        printf("%s%s", filled(cause) ? ": " : "  ", e->message);
-    }
+    char text[ERROR_TEXT_MAX];
+    job_event_text(e, text, sizeof text);
+    printf("%s%s", text[0] ? "  " : "", text);
     if (filled(e->actor)) {
         printf("%s  (%s)%s", cli->colour ? "\033[2m" : "", e->actor, cli->colour ? "\033[0m" : "");
     }
@@ -194,7 +253,9 @@ static void print_page(struct cli *cli, const Job *j)
     print_progress(cli, j);
     print_layout(cli, j);
     print_times(cli, j);
+    print_checkpoint(cli, j);
     print_folders(cli, j);
+    print_next(cli, j);
     if (j->n_events > 0) {
         printf("\n%sevents%s\n", cli->colour ? "\033[2m" : "", cli->colour ? "\033[0m" : "");
     }

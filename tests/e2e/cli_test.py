@@ -234,7 +234,12 @@ class OneRun(unittest.TestCase):
     def test_watch_ends_well_in_plain_lines(self):
         self.assertEqual(self.watched.returncode, 0, self.watched.stderr)
         self.assertIn("SUCCEEDED", self.watched.stdout)
-        self.assertRegex(self.watched.stdout, r"step 30/30 loss \d")
+        lines = self.watched.stdout.splitlines()
+        last = [line for line in lines if line.startswith("step 30/30 ")]
+        self.assertEqual(len(last), 1, self.watched.stdout)
+        self.assertRegex(last[0], r"^step 30/30 loss \d")
+        self.assertLess(lines.index(last[0]), len(lines) - 2, "the last step comes before the end")
+        self.assertRegex(lines[-1], r"^SUCCEEDED after .*; weights in .*/export$")
         self.assertNotIn("\033", self.watched.stdout)
         self.assertNotIn("\r", self.watched.stdout)
         again = tandem("watch", "one")
@@ -242,7 +247,7 @@ class OneRun(unittest.TestCase):
 
     def test_show_is_a_page_and_json(self):
         page = tandem("show", "one").stdout
-        for words in ("one  job", "SUCCEEDED", "step 30 of 30 (100%)", "data 2", "first", "events",
+        for words in ("one  job", "SUCCEEDED", "step 30 of 30 (100%)", "at step 1", "data 2", "first", "events",
                       "submitted"):
             self.assertIn(words, page)
         job = json.loads(tandem("show", self.job, "-o", "json").stdout)
@@ -294,7 +299,8 @@ class OneRun(unittest.TestCase):
         self.assertIn("one", [j["name"] for j in jobs])
         rows = list(csv.DictReader(io.StringIO(tandem("ls", "-a", "-o", "csv").stdout)))
         row = [r for r in rows if r["name"] == "one"][0]
-        self.assertEqual((row["id"], row["state"], row["step"]), (self.job, "SUCCEEDED", "30/30"))
+        self.assertEqual((row["id"], row["state"], row["step"], row["total_steps"]),
+                         (self.job, "SUCCEEDED", "30", "30"))
         self.assertEqual(len(json.loads(tandem("ls", "-a", "-n", 1, "-o", "json").stdout)), 1)
         self.assertEqual(json.loads(tandem("ls", "-s", "held", "-o", "json").stdout), [])
 
@@ -439,7 +445,7 @@ class OnATerminal(unittest.TestCase):
         self.assertTrue(watch.read_until(r"\r[^\n]*drawn [^\n]*\d+/1000000 [^\n]*loss"))
         watch.interrupt()
         self.assertEqual(watch.close(), 130)
-        self.assertIn("detached", watch.text)
+        self.assertRegex(watch.text, r"(\n|\r|\033\[K)tandem: detached", "on a line of its own")
         self.assertIn("\033[36m", watch.text)
         self.assertEqual(state(job), "RUNNING")
         tandem("cancel", job)

@@ -67,6 +67,7 @@ static void losses_keep_five_digits(void **state)
     assert_string_equal(human_value(h, 12.345678), "12.346");
     assert_string_equal(human_value(h, 0), "0");
     assert_string_equal(human_value(h, 1.5e-7), "1.5e-07");
+    assert_string_equal(human_value(h, 0.00134956), "0.00135");
     assert_string_equal(human_value(h, NAN), "nan");
 }
 
@@ -390,6 +391,41 @@ static void plot_falls_from_the_top_left_to_the_bottom_right(void **state)
     buf_free(&b);
 }
 
+/* A spike of 100 above a curve from 5 to 1 must not make a flat line of it; that something is cut
+ * off has to be said. */
+static void plot_is_not_flattened_by_a_spike(void **state)
+{
+    (void)state;
+    double x[100], y[100];
+    for (int i = 0; i < 100; i++) {
+        x[i] = i + 1;
+        y[i] = i == 7 ? 100 : 5 - 0.04 * i;
+    }
+    struct plot p = {.title = "loss", .x = x, .y = y, .n = 100, .width = 60, .height = 15};
+    struct buf b = {0};
+    plot_draw(&b, &p);
+    assert_non_null(strstr(b.data, "1 of 100 lie beyond the edge (1.0400 to 100.00)"));
+    assert_null(strstr(b.data, "100 +"));
+    buf_clear(&b);
+    y[7] = 4.72;
+    plot_draw(&b, &p);
+    assert_null(strstr(b.data, "beyond the edge"));
+    buf_free(&b);
+}
+
+static void spark_has_a_bar_a_cell(void **state)
+{
+    (void)state;
+    double y[] = {8, 8, 4, 4, NAN, NAN, 1, 1};
+    struct buf b = {0};
+    plot_spark(&b, y, 8, 4);
+    assert_string_equal(b.data, "\xE2\x96\x88\xE2\x96\x84 \xE2\x96\x81");
+    buf_clear(&b);
+    plot_spark(&b, y, 1, 4);
+    assert_int_equal(b.len, 0);
+    buf_free(&b);
+}
+
 /* No number of points, no constant, no NaN and no size breaks it. */
 static void plot_stands_odd_data_and_sizes(void **state)
 {
@@ -563,6 +599,8 @@ int main(void)
         cmocka_unit_test(progress_bar_never_outgrows_the_terminal),
         cmocka_unit_test(progress_bar_shows_the_important_first),
         cmocka_unit_test(plot_falls_from_the_top_left_to_the_bottom_right),
+        cmocka_unit_test(plot_is_not_flattened_by_a_spike),
+        cmocka_unit_test(spark_has_a_bar_a_cell),
         cmocka_unit_test(plot_stands_odd_data_and_sizes),
         IN_FOLDER(relative_paths_become_absolute),
         IN_FOLDER(faults_are_told_with_their_place),
