@@ -1,9 +1,3 @@
--- Facts about the installation that have no table of their own.
-CREATE TABLE meta (
-    key TEXT PRIMARY KEY,
-    value TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
-
 -- States are the numbers of tandem.v1.JobState. Ids are never used twice.
 CREATE TABLE jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -121,15 +115,6 @@ CREATE TABLE idempotency_keys (
     key TEXT NOT NULL,
     job INTEGER NOT NULL REFERENCES jobs (id),
     PRIMARY KEY (user, key)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE devices (
-    node TEXT NOT NULL,
-    idx INTEGER NOT NULL,
-    type TEXT NOT NULL,
-    drained INTEGER NOT NULL DEFAULT 0,
-    reason TEXT NOT NULL DEFAULT '',
-    PRIMARY KEY (node, idx)
 ) STRICT, WITHOUT ROWID;
 
 -- Measured once for a CPU model: FLOP/s of a matrix product on one device.

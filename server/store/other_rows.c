@@ -1,4 +1,4 @@
-/* The small tables: idempotency keys, peaks, devices. */
+/* The small tables: idempotency keys, peaks. */
 #include "server/store/store.h"
 
 #include "base/clock.h"
@@ -52,13 +52,4 @@ int store_peak_set(struct store *s, const char *cpu_model, double fp32, double f
                     "ON CONFLICT DO UPDATE SET fp32 = excluded.fp32, fp64 = excluded.fp64, "
                     "measured_us = excluded.measured_us",
                     "tddi", cpu_model, fp32, fp64, clock_wall_us());
-}
-
-int store_device_set(struct store *s, const char *node, int32_t index, const char *type,
-                     struct error *err)
-{
-    return sql_exec(s, err,
-                    "INSERT INTO devices (node, idx, type) VALUES (?, ?, ?) "
-                    "ON CONFLICT DO UPDATE SET type = excluded.type",
-                    "twt", node, index, type);
 }

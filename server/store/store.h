@@ -128,7 +128,5 @@ int store_peak_get(struct store *s, const char *cpu_model, double *fp32, double 
                    struct error *err);
 int store_peak_set(struct store *s, const char *cpu_model, double fp32, double fp64,
                    struct error *err);
-int store_device_set(struct store *s, const char *node, int32_t index, const char *type,
-                     struct error *err);
 
 #endif

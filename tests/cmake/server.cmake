@@ -18,3 +18,7 @@ target_link_libraries(server_bench PRIVATE tandem_flags tandem_rpc_client)
 target_compile_definitions(server_bench PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
   TANDEM_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 add_dependencies(server_bench fake_rank)
+add_test(NAME restart_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/restart_test.py)
+set_tests_properties(restart_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900
+  ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Real training that is disturbed gives the same curve, bit for bit: a rank that is killed, a
+tandem-node that is killed, a controller that is killed, a pause."""
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from bench_of_programs import (DEADLINE, Server, link_programs, make_stubs, new_folder, processes,
+                               wait_for)
+
+STEPS = 80
+
+
+def setUpModule():
+    global folder, m, programs, server, undisturbed
+    folder = new_folder()
+    m = make_stubs(folder)
+    programs = link_programs(folder / "bin", "tandem-rank")
+    server = Server(m, folder, programs)
+    job = server.submit(spec("undisturbed"))
+    server.wait_state(job, "SUCCEEDED")
+    undisturbed = [row[:1] + row[2:] for row in server.curve(job)]
+    assert len(undisturbed) == STEPS
+
+
+def tearDownModule():
+    code = server.stop()
+    for pid in processes(programs):
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert code == 0
+
+
+def spec(name):
+    s = server.spec(name, steps=STEPS, interval=5, devices=2)
+    s.training.precision = "fp64"
+    s.training.micro_batch_size = 1
+    return s
+
+
+class Disturbed(unittest.TestCase):
+    def run_disturbed(self, name, disturb):
+        """Submits, disturbs after a few steps, and compares the end."""
+        job = server.submit(spec(name))
+        wait_for("step 7", lambda: server.get(job).step >= 7)
+        disturb(job)
+        wait_for("the end", lambda: server.state(job) in ("JOB_SUCCEEDED", "JOB_FAILED"))
+        got = server.get(job)
+        self.assertEqual(server.state(job), "JOB_SUCCEEDED", got.message)
+        curve = server.curve(job)
+        self.assertEqual([row[:1] + row[2:] for row in curve], undisturbed)
+        return got, curve
+
+    def kill(self, job, name):
+        for pid, exe in processes(programs).items():
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if exe.endswith(name) and words[words.index(b"--job") + 1] == str(job).encode():
+                os.kill(pid, signal.SIGKILL)
+                return
+        self.fail(f"no {name} of job {job}: the run was over too soon")
+
+    def test_a_killed_rank(self):
+        got, curve = self.run_disturbed("rank", lambda job: self.kill(job, "tandem-rank"))
+        self.assertEqual(got.attempt, 2)
+        self.assertEqual({row[1] for row in curve}, {1, 2})
+
+    def test_a_killed_tandem_node(self):
+        got, _ = self.run_disturbed("node", lambda job: self.kill(job, "tandem-node"))
+        self.assertEqual(got.attempt, 2)
+
+    def test_a_killed_controller(self):
+        def disturb(job):
+            server.kill()
+            server.start()
+        got, _ = self.run_disturbed("controller", disturb)
+        self.assertEqual(got.attempt, 1)
+
+    def test_a_pause(self):
+        def disturb(job):
+            ref = m.jobs.JobRef(job=str(job))
+            server.jobs.Pause(ref, timeout=DEADLINE)
+            server.wait_state(job, "PAUSED")
+            server.jobs.Resume(ref, timeout=DEADLINE)
+        got, _ = self.run_disturbed("pause", disturb)
+        self.assertEqual(got.attempt, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
