@@ -128,8 +128,12 @@ const struct verb verb_generate = {
     .args = "--model FOLDER|JOB[@STEP] --prompt TEXT [...]",
     .help = "let a model continue a text",
     .text = "JOB stands for the job's exported weights, or its newest checkpoint while it runs;\n"
-            "JOB@STEP for the checkpoint of that step. Other flags go to tandem-tool:\n"
-            "`tandem-tool generate --help` lists them.\n\n"
+            "JOB@STEP for the checkpoint of that step.\n\n"
+            "  --max-tokens N     tokens to make (default 200)\n"
+            "  --temperature T    below 1 more likely, above 1 wilder; 0 = always the likeliest\n"
+            "                     (default 0.8)\n"
+            "  --top-k K          choose among the K likeliest; 0 = all (default 0)\n"
+            "  --seed S           the same seed gives the same text (default 1)\n\n"
             "  tandem generate --model shakespeare --prompt 'The ' --max-tokens 300\n"
             "  tandem generate --model shakespeare@400 --prompt 'The '\n",
     .run = run,

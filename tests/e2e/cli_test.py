@@ -206,8 +206,13 @@ class Usage(unittest.TestCase):
         self.assertIn("TANDEM_TOKEN_FILE", done.stderr)
 
     def test_init_writes_a_file_once(self):
-        path = FOLDER / "started.yaml"
+        path = FOLDER / "started" / "mine.yaml"
+        path.parent.mkdir()
         self.assertEqual(tandem("init", path).returncode, 0)
+        (path.parent / "corpus.txt").write_text("to be or not to be " * 1000)
+        planned = tandem("plan", path)
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        self.assertIn("1.25M parameters", planned.stdout)
         before = path.read_text()
         self.assertEqual(tandem("init", path).returncode, 1)
         self.assertEqual(path.read_text(), before)
