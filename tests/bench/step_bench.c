@@ -17,7 +17,6 @@
 #include "../parallel/gang.h"
 #include "base/fs.h"
 #include "base/rng.h"
-#include "kernels/cpu/blas_core.h"
 #include "kernels/cpu/peak.h"
 #include "plan/params.h"
 #include "runtime/ckpt/ckpt.h"
@@ -301,7 +300,6 @@ static void write_data(const char *path)
 
 int main(int argc, char **argv)
 {
-    blas_core_ensure(argv);
     gang_quiet();
     int64_t micro = argc > 1 ? atoll(argv[1]) : 8;
     int steps = argc > 2 ? atoi(argv[2]) : 40;
