@@ -171,7 +171,7 @@ static void bench_attention(int64_t b, int64_t t, int64_t h, int64_t kv, int64_t
 
 struct vectors {
     int64_t r, d, n;
-    float *x, *y, *z, *u, *v, *w, *rstd;
+    float *x, *y, *z, *u, *v, *w, *rstd, *cos, *sin;
     void *workspace;
     int32_t *ids;
     double *sums;
@@ -218,8 +218,8 @@ static void run_add(void *arg)
 static void run_rope(void *arg)
 {
     struct vectors *v = arg;
-    must(k->rope(dev, stream, DTYPE_F32, v->x, v->u, v->v, NULL, v->r, v->r, v->d / 32, 32, false,
-                 &err));
+    must(k->rope(dev, stream, DTYPE_F32, v->x, v->cos, v->sin, NULL, v->r, v->r, v->d / 32, 32,
+                 false, &err));
 }
 
 static void run_embed_fwd(void *arg)
@@ -284,6 +284,12 @@ static void bench_memory(int64_t r, int64_t d)
     v.ids = device_mem((size_t)r * 4);
     for (int64_t i = 0; i < r; i++) {
         v.ids[i] = (int32_t)(i * 31 % (d < r ? d : r));
+    }
+    /* A rotation by nothing, so that x stays what it is. */
+    v.cos = device_mem(n * 4);
+    v.sin = device_mem(n * 4);
+    for (size_t i = 0; i < n; i++) {
+        v.cos[i] = 1;
     }
     v.workspace = device_mem(k->rmsnorm_bwd_workspace(dev, DTYPE_F32, r, d));
     double bytes = (double)n * 4;

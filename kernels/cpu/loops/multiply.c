@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "kernels/cpu/loops/block.h"
-#include "kernels/cpu/loops/vec.h"
+#include "kernels/cpu/loops/transpose.h"
 
 /* The register block: MAX_ROWS x COLS of C in MAX_ROWS * 2 registers. Two more hold B, one A. */
 #if VEC_BYTES == 64
@@ -130,53 +130,61 @@ static void multiply_part(int64_t rows, int64_t cols, int64_t depth, struct view
     }
 }
 
-/* out [depth, COLS] = columns of b, zeros behind the last. */
-static void pack_panel(real *out, struct view b, int64_t depth, int64_t cols)
+/* out [depth, COLS] = columns of b that lie in memory as rows. */
+static void pack_transposed(real *out, struct view b, int64_t depth, int64_t cols)
 {
-    if (b.col == 1 && cols == COLS) {
-        for (int64_t p = 0; p < depth; p++) {
-            const real *from = b.at + p * b.row;
-            ((vec *)(out + p * COLS))[0] = ((const vec *)from)[0];
-            ((vec *)(out + p * COLS))[1] = ((const vec *)from)[1];
-        }
-        return;
-    }
-    if (cols < COLS) {
-        memset(out, 0, (size_t)(depth * COLS) * sizeof *out);
-    }
-    if (b.col == 1) {
-        for (int64_t p = 0; p < depth; p++) {
-            memcpy(out + p * COLS, b.at + p * b.row, (size_t)cols * sizeof *out);
-        }
-        return;
-    }
-    for (int64_t j = 0; j < cols; j++) {
+    for (int64_t j = 0; j < cols; j += VEC_LANES) {
         const real *from = b.at + j * b.col;
-        for (int64_t p = 0; p < depth; p++) {
-            out[p * COLS + j] = from[p * b.row];
+        int64_t p = 0;
+        for (; j + VEC_LANES <= cols && p + VEC_LANES <= depth; p += VEC_LANES) {
+            transpose_square(out + p * COLS + j, COLS, from + p, b.col);
+        }
+        for (; p < depth; p++) {
+            for (int64_t l = 0; l < min_i64(VEC_LANES, cols - j); l++) {
+                out[p * COLS + j + l] = from[l * b.col + p];
+            }
         }
     }
 }
 
-/* Rows of a, close together: as they lie, or one after the other for each k. */
-static struct view pack_rows(real *out, struct view a, int64_t rows, int64_t depth)
+/* out [depth, COLS] = columns of b, zeros behind the last. */
+static void pack_panel(real *out, struct view b, int64_t depth, int64_t cols)
 {
-    if (a.row == 1 && rows == MAX_ROWS) {
+    if (cols < COLS) {
+        memset(out, 0, (size_t)(depth * COLS) * sizeof *out);
+    }
+    if (b.col != 1) {
+        pack_transposed(out, b, depth, cols);
+    } else if (cols == COLS) {
         for (int64_t p = 0; p < depth; p++) {
+            memcpy(out + p * COLS, b.at + p * b.row, COLS * sizeof *out);
+        }
+    } else {
+        for (int64_t p = 0; p < depth; p++) {
+            memcpy(out + p * COLS, b.at + p * b.row, (size_t)cols * sizeof *out);
+        }
+    }
+}
+
+/* Rows of a, close together: as they lie, or one after the other for each k. num_left: rows that
+ * follow in a, these included; copies of a fixed size are faster. */
+static struct view pack_rows(real *out, struct view a, int64_t rows, int64_t num_left,
+                             int64_t depth)
+{
+    if (a.row != 1) {
+        for (int64_t i = 0; i < rows; i++) {
+            memcpy(out + i * PACKED_ROW, a.at + i * a.row, (size_t)depth * sizeof *out);
+        }
+        return (struct view){out, PACKED_ROW, 1};
+    }
+    for (int64_t p = 0; p < depth; p++) {
+        if (num_left >= MAX_ROWS) {
             memcpy(out + p * MAX_ROWS, a.at + p * a.col, MAX_ROWS * sizeof *out);
+        } else {
+            memcpy(out + p * MAX_ROWS, a.at + p * a.col, (size_t)rows * sizeof *out);
         }
-        return (struct view){out, 1, MAX_ROWS};
     }
-    if (a.row == 1) {
-        for (int64_t p = 0; p < depth; p++) {
-            memcpy(out + p * rows, a.at + p * a.col, (size_t)rows * sizeof *out);
-        }
-        return (struct view){out, 1, rows};
-    }
-    for (int64_t i = 0; i < rows; i++) {
-        memcpy(out + i * PACKED_ROW, a.at + i * a.row, (size_t)depth * sizeof *out);
-    }
-    return (struct view){out, PACKED_ROW, 1};
+    return (struct view){out, 1, MAX_ROWS};
 }
 
 /* A block of rows with one panel. */
@@ -208,7 +216,7 @@ static void multiply_block(int64_t m, int64_t n, int64_t depth, struct view a, s
         int64_t num_rows = min_i64(rows, m - i);
         struct view part = {a.at + i * a.row, a.row, a.col};
         if (num_panels >= 2) {
-            part = pack_rows(packed, part, num_rows, depth);
+            part = pack_rows(packed, part, num_rows, m - i, depth);
         }
         for (int64_t j = 0; j < num_panels; j++) {
             t.c = c + i * t.ldc + j * COLS;

@@ -17,6 +17,6 @@
 
 typedef real vec __attribute__((vector_size(VEC_BYTES), aligned(sizeof(real)), may_alias));
 
-#define VEC_LANES (VEC_BYTES / (int)sizeof(real))
+#define VEC_LANES (VEC_BYTES / (REAL_IS_F64 ? 8 : 4))
 
 #endif
