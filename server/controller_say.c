@@ -120,7 +120,7 @@ int controller_move(struct controller *c, struct job *j, JobState to, const char
 {
     JobState from = j->row.state;
     if (!job_may_move(from, to)) {
-        ASSERT(!"a move that is not in the table");
+        ASSERT(false && "a move that is not in the table");
     }
     controller_touch(c, j);
     j->row.state = to;

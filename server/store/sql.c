@@ -51,7 +51,7 @@ static sqlite3_stmt *cached(struct store *s, const char *text, struct error *err
             return c->stmt;
         }
     }
-    ASSERT(!"more statements than the cache holds");
+    ASSERT(false && "more statements than the cache holds");
 }
 
 static int bind_one(sqlite3_stmt *stmt, int at, char kind, va_list *ap)
@@ -77,7 +77,7 @@ static int bind_one(sqlite3_stmt *stmt, int at, char kind, va_list *ap)
     case 'n':
         return sqlite3_bind_null(stmt, at);
     default:
-        ASSERT(!"unknown letter in a format");
+        ASSERT(false && "unknown letter in a format");
     }
 }
 
