@@ -203,8 +203,12 @@ static void put_cut(struct buf *out, const struct plot *p, size_t cut)
     struct range all;
     char low[HUMAN_MAX], high[HUMAN_MAX];
     if (cut > 0 && find_range(p->y, p->n, &all)) {
-        buf_printf(out, "%*s %zu of %zu lie beyond the edge (%s to %s)\n", LABEL_WIDTH, "", cut,
-                   p->n, human_value(low, all.low), human_value(high, all.high));
+        char text[128];
+        int n = snprintf(text, sizeof text, "%zu of %zu lie beyond the edge", cut, p->n);
+        snprintf(text + n, sizeof text - (size_t)n, " (%s to %s)", human_value(low, all.low),
+                 human_value(high, all.high));
+        bool fits = LABEL_WIDTH + 1 + (int)strlen(text) <= p->width;
+        buf_printf(out, "%*s %.*s\n", LABEL_WIDTH, "", fits ? (int)strlen(text) : n, text);
     }
 }
 

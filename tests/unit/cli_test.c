@@ -407,6 +407,11 @@ static void plot_is_not_flattened_by_a_spike(void **state)
     assert_non_null(strstr(b.data, "1 of 100 lie beyond the edge (1.0400 to 100.00)"));
     assert_null(strstr(b.data, "100 +"));
     buf_clear(&b);
+    p.width = 40;
+    plot_draw(&b, &p);
+    assert_true(widest_line(b.data) <= 40);
+    assert_non_null(strstr(b.data, "1 of 100 lie beyond the edge\n"));
+    buf_clear(&b);
     y[7] = 4.72;
     plot_draw(&b, &p);
     assert_null(strstr(b.data, "beyond the edge"));
