@@ -154,13 +154,18 @@ static void print_times(const struct cli *cli, const Job *j)
     printf("\n");
 }
 
+static bool is_checkpoint(const Event *e)
+{
+    return e->kind && strcmp(e->kind, "checkpoint") == 0 && e->has_step && !e->has_to;
+}
+
 static void print_checkpoint(const struct cli *cli, const Job *j)
 {
     char h[HUMAN_MAX];
     const Event *newest = NULL;
     for (size_t i = 0; i < j->n_events; i++) {
         const Event *e = j->events[i];
-        newest = e->kind && strcmp(e->kind, "checkpoint") == 0 && e->has_step ? e : newest;
+        newest = is_checkpoint(e) ? e : newest;
     }
     if (newest && !filled(j->export_dir)) { /* what a resume or a restart goes on from */
         label(cli, "checkpoint");
@@ -202,7 +207,7 @@ static void print_folders(const struct cli *cli, const Job *j)
     }
 }
 
-static void print_event(const struct cli *cli, const Event *e)
+static void print_event(const struct cli *cli, const Event *e, size_t num_before)
 {
     char h[HUMAN_MAX];
     printf("  %s  ", human_time(h, e->time_us, clock_wall_us()));
@@ -218,6 +223,9 @@ static void print_event(const struct cli *cli, const Event *e)
     char text[ERROR_TEXT_MAX];
     job_event_text(e, text, sizeof text);
     printf("%s%s", text[0] ? "  " : "", text);
+    if (num_before > 0) {
+        printf(" and %zu before it", num_before);
+    }
     if (filled(e->actor)) {
         printf("%s  (%s)%s", cli->colour ? "\033[2m" : "", e->actor, cli->colour ? "\033[0m" : "");
     }
@@ -260,7 +268,12 @@ static void print_page(struct cli *cli, const Job *j)
         printf("\n%sevents%s\n", cli->colour ? "\033[2m" : "", cli->colour ? "\033[0m" : "");
     }
     for (size_t i = 0; i < j->n_events; i++) {
-        print_event(cli, j->events[i]);
+        size_t first = i;
+        while (i + 1 < j->n_events && is_checkpoint(j->events[i]) &&
+               is_checkpoint(j->events[i + 1])) {
+            i++; /* of many in a row the newest speaks for all */
+        }
+        print_event(cli, j->events[i], i - first);
     }
 }
 

@@ -255,6 +255,7 @@ class OneRun(unittest.TestCase):
         for words in ("one  job", "SUCCEEDED", "step 30 of 30 (100%)", "at step 1", "data 2", "first", "events",
                       "submitted"):
             self.assertIn(words, page)
+        self.assertRegex(page, r"checkpoint  step 30 .* and 2 before it")
         job = json.loads(tandem("show", self.job, "-o", "json").stdout)
         self.assertEqual(str(job["id"]), self.job)
         self.assertEqual(job["state"], "SUCCEEDED")
@@ -409,7 +410,7 @@ class Endings(unittest.TestCase):
         self.assertEqual(tandem("cancel", "cancelled").returncode, 0)
         out, err = watch.communicate(timeout=DEADLINE)
         self.assertEqual(watch.returncode, 3)
-        self.assertIn("CANCELLED", err)
+        self.assertRegex(err, r"CANCELLED: cancelled by \w+\n$")
         self.assertIn("CANCELLED", out)
         self.assertEqual(tandem("cancel", job).returncode, 0)
         self.assertTrue(tandem("why", job).stdout)
