@@ -206,8 +206,10 @@ static void stop(struct node *n, int64_t grace_ms, const char *reason)
 
 static void take_cancel(struct node *n, const CancelAttempt *cancel)
 {
-    snprintf(n->reason, sizeof n->reason, "cancelled%s%.400s",
-             cancel->reason && cancel->reason[0] ? ": " : "", cancel->reason ? cancel->reason : "");
+    const char *reason = cancel->reason ? cancel->reason : "";
+    bool said = strncmp(reason, "cancelled", strlen("cancelled")) == 0;
+    snprintf(n->reason, sizeof n->reason, "%s%s%.400s", said ? "" : "cancelled",
+             said || !reason[0] ? "" : ": ", reason);
     log_info("%s", n->reason);
     n->cancelled = true;
     stop(n, cancel->grace_ms, n->reason);
