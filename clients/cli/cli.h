@@ -40,6 +40,7 @@ struct verb {
     const char *help; /* one line */
     const char *text; /* what --help says below that: flags, an example */
     int (*run)(struct cli *cli, int argc, char **argv);
+    bool text_only; /* -o json and the like are refused, not ignored */
 };
 
 /* Ends with NULL; in the order in which help lists them. */

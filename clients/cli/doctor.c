@@ -156,4 +156,5 @@ const struct verb verb_doctor = {
         "Exit code: 0 all is well (warnings included), 1 something is broken, 4 no server.\n\n"
         "  tandem doctor\n",
     .run = run,
+    .text_only = true,
 };

@@ -137,4 +137,5 @@ const struct verb verb_generate = {
             "  tandem generate --model shakespeare --prompt 'The ' --max-tokens 300\n"
             "  tandem generate --model shakespeare@400 --prompt 'The '\n",
     .run = run,
+    .text_only = true,
 };

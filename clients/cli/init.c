@@ -88,4 +88,5 @@ const struct verb verb_init = {
             "A config.json, the shape of a small Llama, is put beside it if there is none.\n\n"
             "  tandem init && $EDITOR job.yaml && tandem submit job.yaml --dry-run\n",
     .run = run,
+    .text_only = true,
 };

@@ -129,4 +129,5 @@ const struct verb verb_logs = {
         "  --attempt A    of an earlier attempt; the latest otherwise\n\n"
         "  tandem logs shakespeare -f --rank 0\n",
     .run = run,
+    .text_only = true,
 };

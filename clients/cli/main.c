@@ -153,6 +153,9 @@ static int run(struct cli *cli, int argc, char **argv)
         print_help(v);
         return EXIT_DONE;
     }
+    if (v->text_only && cli->format != FORMAT_TABLE) {
+        return cli_usage(v->name, "it writes text only; leave -o out");
+    }
     return v->run(cli, argc, argv);
 }
 

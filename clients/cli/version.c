@@ -15,4 +15,5 @@ const struct verb verb_version = {
     .help = "print the version of this program",
     .text = "The server's version is shown by `tandem doctor`.\n",
     .run = run,
+    .text_only = true,
 };

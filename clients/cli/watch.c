@@ -27,4 +27,5 @@ const struct verb verb_watch = {
         "Exit code: 0 the job succeeded, 3 it failed or was cancelled, 4 no server.\n\n"
         "  tandem watch shakespeare\n",
     .run = run,
+    .text_only = true,
 };

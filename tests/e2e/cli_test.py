@@ -178,6 +178,12 @@ class Usage(unittest.TestCase):
             self.assertEqual(done.returncode, 2, args)
             self.assertIn(near, done.stderr)
 
+    def test_formats_that_a_verb_lacks_are_refused(self):
+        for verb in ("doctor", "version", "init", "logs", "watch", "generate"):
+            done = tandem(verb, "-o", "json")
+            self.assertEqual((done.returncode, done.stdout), (2, ""), verb)
+            self.assertIn("text only", done.stderr)
+
     def test_missing_words_are_asked_for(self):
         for verb in ("submit", "show", "watch", "metrics", "logs", "cancel", "why", "ckpt", "generate"):
             done = tandem(verb)
