@@ -18,8 +18,9 @@
 #define LINK_FD 3
 #define SEGMENT_FD 4
 #define START_WAIT_MS 60000
-/* A rank that hangs is named well within half a minute. */
-#define COLLECTIVE_DEADLINE_MS 25000
+/* For a rank that is stuck in itself. Ranks that die or are stopped are found by tandem-node within
+ * seconds; a slow one (a large save, more ranks than cores) must not be taken for stuck. */
+#define COLLECTIVE_DEADLINE_MS 300000
 
 /* --rank and --job say in `ps` whose process this is; the truth comes over the link. */
 static int parse_args(int argc, char **argv, int *rank)

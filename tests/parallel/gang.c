@@ -98,7 +98,7 @@ static ModelFacts *read_model(const JobSpec *spec)
 static void read_data(const SourceSpec *source, DataFacts *facts)
 {
     struct error err = {0};
-    struct token_file *file;
+    struct token_file *file = NULL;
     enum data_format format;
     if (formats_parse(source->format, &format, &err) != 0 ||
         formats_open(&file, source->path, format, &err) != 0)
