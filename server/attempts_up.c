@@ -81,7 +81,10 @@ void attempts_send(struct controller *c, struct job *j, enum supervisor_send wha
 static int on_hello(struct controller *c, struct job *j, struct call *call, const Hello *h,
                     struct error *err)
 {
-    if (j->worker && j->worker != call) {
+    if (j->worker == call) {
+        return error_set(err, ERR_ABORTED, "hello was said before");
+    }
+    if (j->worker) {
         /* The old connection may not have noticed yet that it is dead. */
         controller_end_stream(c, j->worker, ERR_ABORTED, "replaced by a newer connection");
         lease_remove(controller_about(c)->lease, j->worker);
@@ -89,9 +92,7 @@ static int on_hello(struct controller *c, struct job *j, struct call *call, cons
         j->worker = NULL;
     }
     controller_touch(c, j);
-    if (!j->worker) {
-        j->worker = call_ref(call);
-    }
+    j->worker = call_ref(call);
     j->ack_due = j->row.attempt.acked_seq > 0;
     controller_lease(c, call);
     struct supervisor_event e = {.kind = SUPERVISE_ATTACHED, .fresh = h->fresh};
