@@ -4,14 +4,34 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/host/device.h"
+#include "kernels/host/level.h"
 
-/* The variants of the reference that the build makes. */
-extern const struct loops loops_ref_f32;
-extern const struct loops loops_ref_f64;
+/* The variants of the reference that the build makes. All give the same bits: wider registers
+ * change no rounding, and nothing is contracted. */
+extern const struct loops loops_ref_f32_base;
+extern const struct loops loops_ref_f64_base;
+#if defined(__x86_64__)
+extern const struct loops loops_ref_f32_v3;
+extern const struct loops loops_ref_f64_v3;
+extern const struct loops loops_ref_f32_v4;
+extern const struct loops loops_ref_f64_v4;
+#endif
 
 int device_open_ref(struct device **out, struct error *err)
 {
-    return host_device_open(out, "ref", 1, &loops_ref_f32, &loops_ref_f64, err);
+    const struct loops *f32 = &loops_ref_f32_base;
+    const struct loops *f64 = &loops_ref_f64_base;
+#if defined(__x86_64__)
+    enum host_level level = host_level();
+    if (level == HOST_AVX512) {
+        f32 = &loops_ref_f32_v4;
+        f64 = &loops_ref_f64_v4;
+    } else if (level == HOST_AVX2) {
+        f32 = &loops_ref_f32_v3;
+        f64 = &loops_ref_f64_v3;
+    }
+#endif
+    return host_device_open(out, "ref", 1, f32, f64, err);
 }
 
 int device_open_cpu(struct device **out, int num_threads, struct error *err)

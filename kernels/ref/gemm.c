@@ -1,33 +1,57 @@
 #include "kernels/host/variant/variant.h"
 
-/* Columns of C whose sums are kept at once; the order of k is the same for all of them. */
-#define COLS 16
+/* Entries of C whose sums are kept at once. Each is summed over k in order, as in the plainest of
+ * loops; a block only reads A and B less often. */
+#define ROWS 4
+#define COLS 32
+
+struct walk {
+    const real *at;
+    int64_t row, col;
+};
+
+/* sum [ROWS][COLS] for the block at (i, j); where the block is smaller the rest is of no meaning.
+ */
+static void sum_block(struct walk a, struct walk b, int64_t k, int64_t rows, int64_t cols,
+                      double sum[ROWS][COLS])
+{
+    double x[ROWS] = {0};
+    double y[COLS] = {0};
+    for (int64_t p = 0; p < k; p++) {
+        for (int64_t i = 0; i < rows; i++) {
+            x[i] = (double)a.at[i * a.row + p * a.col];
+        }
+        for (int64_t j = 0; j < cols; j++) {
+            y[j] = (double)b.at[p * b.row + j * b.col];
+        }
+        for (int64_t i = 0; i < ROWS; i++) {
+            for (int64_t j = 0; j < COLS; j++) {
+                sum[i][j] += x[i] * y[j];
+            }
+        }
+    }
+}
 
 void OP(gemm)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct gemm_args *g = args;
-    const real *a = g->a;
-    const real *b = g->b;
-    real *c = g->c;
-    int64_t a_row = g->trans_a ? 1 : g->lda;
-    int64_t a_col = g->trans_a ? g->lda : 1;
-    int64_t b_row = g->trans_b ? 1 : g->ldb;
-    int64_t b_col = g->trans_b ? g->ldb : 1;
-    for (int64_t i = 0; i < g->m; i++) {
+    struct walk a = {g->a, g->trans_a ? 1 : g->lda, g->trans_a ? g->lda : 1};
+    struct walk b = {g->b, g->trans_b ? 1 : g->ldb, g->trans_b ? g->ldb : 1};
+    for (int64_t i0 = 0; i0 < g->m; i0 += ROWS) {
         for (int64_t j0 = 0; j0 < g->n; j0 += COLS) {
+            int64_t rows = g->m - i0 < ROWS ? g->m - i0 : ROWS;
             int64_t cols = g->n - j0 < COLS ? g->n - j0 : COLS;
-            double sum[COLS] = {0};
-            for (int64_t p = 0; p < g->k; p++) {
-                double x = (double)a[i * a_row + p * a_col];
+            struct walk a_part = {a.at + i0 * a.row, a.row, a.col};
+            struct walk b_part = {b.at + j0 * b.col, b.row, b.col};
+            double sum[ROWS][COLS] = {0};
+            sum_block(a_part, b_part, g->k, rows, cols, sum);
+            for (int64_t i = 0; i < rows; i++) {
                 for (int64_t j = 0; j < cols; j++) {
-                    sum[j] += x * (double)b[p * b_row + (j0 + j) * b_col];
+                    real *c = (real *)g->c + (i0 + i) * g->ldc + j0 + j;
+                    double old = g->beta == 0 ? 0 : g->beta * (double)*c;
+                    *c = (real)(g->alpha * sum[i][j] + old);
                 }
-            }
-            for (int64_t j = 0; j < cols; j++) {
-                real *out = &c[i * g->ldc + j0 + j];
-                double old = g->beta == 0 ? 0 : g->beta * (double)*out;
-                *out = (real)(g->alpha * sum[j] + old);
             }
         }
     }

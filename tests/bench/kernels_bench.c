@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/peak.h"
+#include "kernels/host/level.h"
 #include "kernels/kernels.h"
 
 static struct device *dev;
@@ -317,7 +317,7 @@ int main(int argc, char **argv)
     double one = peak_flops(DTYPE_F32);
     peak = one * num_threads;
     printf("%d threads, loops %s; best matrix product of one thread %.0f GFLOP/s (f64 %.0f)\n\n",
-           num_threads, cpu_level_name(), one * 1e-9, peak_flops(DTYPE_F64) * 1e-9);
+           num_threads, host_level_name(), one * 1e-9, peak_flops(DTYPE_F64) * 1e-9);
 
     bench_gemm("square", 1024, 1024, 1024, false, false, 0);
     bench_linear(1024, 128, 128);
