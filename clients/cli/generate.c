@@ -11,7 +11,7 @@
 #include "clients/cli/job.h"
 #include "clients/cli/verbs.h"
 
-enum { MAX_ARGS = 256 };
+enum { MAX_ARGS = 256, TOKENS_MIN = 16, TOKENS_MAX = 200 };
 
 bool generate_split_ref(const char *text, char *job, size_t size, int64_t *step)
 {
@@ -43,8 +43,10 @@ static int checkpoint_dir(struct cli *cli, const char *job, int64_t step, char o
     return 0;
 }
 
-/* The folder with the weights of JOB[@STEP]: its export, else its newest checkpoint. */
-static int job_dir(struct cli *cli, const char *ref, char out[PATH_MAX], struct error *err)
+/* The folder with the weights of JOB[@STEP]: its export, else its newest checkpoint. *seq_len: as
+ * far as the model has learned to look. */
+static int job_dir(struct cli *cli, const char *ref, char out[PATH_MAX], int64_t *seq_len,
+                   struct error *err)
 {
     char name[256], id[32];
     int64_t step;
@@ -55,6 +57,7 @@ static int job_dir(struct cli *cli, const char *ref, char out[PATH_MAX], struct 
     if (job_get(cli, name, &job, err)) {
         return error_wrap(err, "%s is no folder here, and as a job", ref);
     }
+    *seq_len = job->spec && job->spec->training ? job->spec->training->seq_len : 0;
     bool exported = step < 0 && job->export_dir && job->export_dir[0];
     int r = 0;
     if (exported) {
@@ -88,16 +91,37 @@ static int exec_tool(char **argv, struct error *err)
     return error_errno(err, errno, "start %s", path);
 }
 
+/* "--name VALUE" or "--name=VALUE" at argv[i]: the value, else NULL. */
+static const char *value_of(char **argv, int argc, int i, const char *name)
+{
+    size_t len = strlen(name);
+    if (strncmp(argv[i], name, len) != 0 || (argv[i][len] && argv[i][len] != '=')) {
+        return NULL;
+    }
+    return argv[i][len] ? argv[i] + len + 1 : i + 1 < argc ? argv[i + 1] : "";
+}
+
+/* Beyond the length that it was trained on a model writes rubbish: how many tokens it can add. */
+static int64_t tokens_left(int64_t seq_len, const char *prompt)
+{
+    int64_t left = seq_len - (int64_t)strlen(prompt);
+    return left < TOKENS_MIN ? TOKENS_MIN : left > TOKENS_MAX ? TOKENS_MAX : left;
+}
+
 /* Everything but --model goes to tandem-tool as it is. */
 static int run(struct cli *cli, int argc, char **argv)
 {
-    char *out[MAX_ARGS + 4] = {(char[]){"tandem-tool"}, (char[]){"generate"}, (char[]){"--model"}};
+    char *out[MAX_ARGS + 6] = {(char[]){"tandem-tool"}, (char[]){"generate"}, (char[]){"--model"}};
     int num = 4;
-    const char *model = NULL;
+    const char *model = NULL, *prompt = "";
+    bool length_given = false;
     if (argc > MAX_ARGS) {
         return cli_usage(argv[0], "more than %d arguments", MAX_ARGS);
     }
     for (int i = 1; i < argc; i++) {
+        const char *text = value_of(argv, argc, i, "--prompt");
+        prompt = text ? text : prompt;
+        length_given = length_given || value_of(argv, argc, i, "--max-tokens");
         if (strcmp(argv[i], "--model") == 0 && i + 1 < argc) {
             model = argv[++i];
         } else if (strncmp(argv[i], "--model=", 8) == 0) {
@@ -111,12 +135,18 @@ static int run(struct cli *cli, int argc, char **argv)
     if (!model) {
         return cli_usage(argv[0], "which model? Give --model FOLDER, JOB or JOB@STEP");
     }
-    char dir[PATH_MAX];
+    char dir[PATH_MAX], length[32], length_flag[] = "--max-tokens";
+    int64_t seq_len = 0;
     struct error err;
     if (is_folder(model)) {
         snprintf(dir, sizeof dir, "%s", model);
-    } else if (job_dir(cli, model, dir, &err)) {
+    } else if (job_dir(cli, model, dir, &seq_len, &err)) {
         return cli_fail(&err);
+    }
+    if (seq_len > 0 && !length_given) {
+        snprintf(length, sizeof length, "%lld", (long long)tokens_left(seq_len, prompt));
+        out[num++] = length_flag;
+        out[num++] = length;
     }
     out[3] = dir;
     exec_tool(out, &err);
@@ -129,7 +159,8 @@ const struct verb verb_generate = {
     .help = "let a model continue a text",
     .text = "JOB stands for the job's exported weights, or its newest checkpoint while it runs;\n"
             "JOB@STEP for the checkpoint of that step.\n\n"
-            "  --max-tokens N     tokens to make (default 200)\n"
+            "  --max-tokens N     tokens to make (default 200; of a job as many as fit into its\n"
+            "                     training.seq_len: beyond that a model writes rubbish)\n"
             "  --temperature T    below 1 more likely, above 1 wilder; 0 = always the likeliest\n"
             "                     (default 0.8)\n"
             "  --top-k K          choose among the K likeliest; 0 = all (default 0)\n"

@@ -358,6 +358,9 @@ class OneRun(unittest.TestCase):
         for model in ("one", f"{self.job}@20", str(TINY)):
             done = tandem("generate", "--model", model, "--prompt", "ab", "--max-tokens", 4)
             self.assertEqual(done.returncode, 0, done.stderr)
+        # No further than it was trained: 32 tokens with the prompt; at most 4 bytes a character.
+        done = tandem("generate", "--model", "one", "--prompt=ab")
+        self.assertLessEqual(len(done.stdout.strip("\n").encode(errors="surrogateescape")), 4 * 32)
 
 
 class Submission(unittest.TestCase):
