@@ -1,19 +1,15 @@
-#include <math.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/clock.h"
 #include "clients/cli/args.h"
-#include "clients/cli/curve.h"
 #include "clients/cli/human.h"
 #include "clients/cli/job.h"
-#include "clients/cli/plot.h"
-#include "clients/cli/terminal.h"
+#include "clients/cli/show.h"
 #include "clients/cli/verbs.h"
 
-enum { MAX_DEVICE_NAMES = 8, SPARK_WIDTH = 32, SPARK_POINTS = 2000 };
+enum { MAX_DEVICE_NAMES = 8 };
 
-static void label(const struct cli *cli, const char *name)
+void show_label(const struct cli *cli, const char *name)
 {
     printf("%s%-11s%s", cli->colour ? "\033[2m" : "", name, cli->colour ? "\033[0m" : "");
 }
@@ -32,75 +28,29 @@ static void print_head(const struct cli *cli, const Job *j)
     }
     printf("%s%s%s  job %lld\n", cli->colour ? "\033[1m" : "", j->name ? j->name : "",
            cli->colour ? "\033[0m" : "", (long long)j->id);
-    label(cli, "state");
+    show_label(cli, "state");
     bool ended = job_has_ended(j->state);
     printf("%s%s%s %s%s%s", cli->colour ? job_state_colour(j->state) : "", job_state_word(j->state),
            cli->colour ? "\033[0m" : "", ended ? "" : "for ",
            human_duration(h, (double)(now - since) / 1e6), ended ? " ago" : "");
     printf("\n");
     if (filled(j->message)) {
-        label(cli, "why");
+        show_label(cli, "why");
         printf("%s\n", j->message);
     }
-}
-
-/* Where the loss came from, as a number and as a picture. */
-static void print_loss(struct cli *cli, const Job *j)
-{
-    char h[HUMAN_MAX], id[32], series[] = "loss";
-    GetMetricsRequest q = GET_METRICS_REQUEST__INIT;
-    struct curve c = {0};
-    struct buf picture = {0};
-    struct error err;
-    ProtobufCMessage *reply;
-    label(cli, "loss");
-    printf("%s", human_value(h, j->loss));
-    snprintf(id, sizeof id, "%lld", (long long)j->id);
-    ASSERT(curve_choose(&c, series, &err) == 0);
-    q.job = id;
-    q.series = (char **)(uintptr_t)c.series;
-    q.n_series = c.num_series;
-    q.has_points = 1;
-    q.points = SPARK_POINTS;
-    if (cli_call(cli, "Runs/GetMetrics", &q.base, &metrics__descriptor, &reply, &err) == 0) {
-        curve_add(&c, (const Metrics *)reply);
-        protobuf_c_message_free_unpacked(reply, NULL);
-    } /* else the page stands without it */
-    if (c.num_rows > 1) {
-        printf(", was %s at step %lld", human_value(h, curve_value(&c, 0, 0)),
-               (long long)c.steps[0]);
-    }
-    if (cli->utf8) {
-        plot_spark(&picture, c.values, c.num_rows, SPARK_WIDTH);
-        printf("%s%s%s%s", picture.len ? "  " : "", cli->colour ? "\033[36m" : "",
-               picture.data ? picture.data : "", cli->colour ? "\033[0m" : "");
-    }
-    printf("\n");
-    buf_free(&picture);
-    curve_free(&c);
 }
 
 static void print_progress(struct cli *cli, const Job *j)
 {
     char h[HUMAN_MAX];
     double share = j->total_steps > 0 ? 100.0 * (double)j->step / (double)j->total_steps : 0;
-    label(cli, "progress");
+    show_label(cli, "progress");
     printf("step %lld of %lld (%.0f%%)", (long long)j->step, (long long)j->total_steps, share);
     if (j->has_eta_s && j->state == JOB_RUNNING) {
         printf(", %s left", human_duration(h, j->eta_s));
     }
     printf("\n");
-    if (j->has_loss && j->step > 0) {
-        print_loss(cli, j);
-    }
-    if (j->tokens_per_s > 0) {
-        label(cli, "speed");
-        printf("%s tokens/s", human_count(h, j->tokens_per_s));
-        if (j->mfu > 0) {
-            printf(", MFU %.1f%%", 100 * j->mfu);
-        }
-        printf("\n");
-    }
+    show_curve(cli, j);
 }
 
 static void print_layout(const struct cli *cli, const Job *j)
@@ -108,7 +58,7 @@ static void print_layout(const struct cli *cli, const Job *j)
     char layout[128];
     const TrainingSpec *t = j->spec ? j->spec->training : NULL;
     job_layout(j->spec, layout, sizeof layout);
-    label(cli, "layout");
+    show_label(cli, "layout");
     printf("%s", layout);
     if (t) {
         printf("; %lld samples of %lld tokens a step, micro-batch %lld, %s",
@@ -116,7 +66,7 @@ static void print_layout(const struct cli *cli, const Job *j)
                (long long)t->micro_batch_size, t->precision ? t->precision : "fp32");
     }
     printf("\n");
-    label(cli, "devices");
+    show_label(cli, "devices");
     printf("%lld", (long long)j->devices);
     for (size_t i = 0; i < j->n_device_names && i < MAX_DEVICE_NAMES; i++) {
         printf("%s%s", i ? ", " : ": ", j->device_names[i]);
@@ -125,7 +75,7 @@ static void print_layout(const struct cli *cli, const Job *j)
         printf(" and %zu more", j->n_device_names - MAX_DEVICE_NAMES);
     }
     printf("\n");
-    label(cli, "attempt");
+    show_label(cli, "attempt");
     printf("%d", j->attempt);
     if (j->restarts > 0) {
         printf(", %d restart%s", j->restarts, j->restarts == 1 ? "" : "s");
@@ -137,7 +87,7 @@ static void print_times(const struct cli *cli, const Job *j)
 {
     char h[HUMAN_MAX];
     int64_t now = clock_wall_us();
-    label(cli, "times");
+    show_label(cli, "times");
     printf("submitted %s", human_time(h, j->created_us, now));
     if (filled(j->user)) {
         printf(" by %s", j->user);
@@ -168,7 +118,7 @@ static void print_checkpoint(const struct cli *cli, const Job *j)
         newest = is_checkpoint(e) ? e : newest;
     }
     if (newest && !filled(j->export_dir)) { /* what a resume or a restart goes on from */
-        label(cli, "checkpoint");
+        show_label(cli, "checkpoint");
         printf("step %lld, %s ago\n", (long long)newest->step,
                human_duration(h, (double)(clock_wall_us() - newest->time_us) / 1e6));
     }
@@ -184,7 +134,7 @@ static void print_next(const struct cli *cli, const Job *j)
                        : !job_has_ended(j->state) ? "watch"
                                                   : NULL;
     if (verb && cli->out_tty) {
-        label(cli, "next");
+        show_label(cli, "next");
         printf("tandem %s %lld%s\n", verb, (long long)j->id, done ? " -s loss -o plot" : "");
     }
 }
@@ -192,16 +142,16 @@ static void print_next(const struct cli *cli, const Job *j)
 static void print_folders(const struct cli *cli, const Job *j)
 {
     if (filled(j->job_dir)) {
-        label(cli, "folder");
+        show_label(cli, "folder");
         printf("%s\n", j->job_dir);
     }
     if (filled(j->export_dir)) {
-        label(cli, "weights");
+        show_label(cli, "weights");
         printf("%s\n", j->export_dir);
     }
     for (size_t i = 0; i < j->n_tags; i++) {
         if (i == 0) {
-            label(cli, "tags");
+            show_label(cli, "tags");
         }
         printf("%s%s", j->tags[i], i + 1 < j->n_tags ? ", " : "\n");
     }
@@ -246,7 +196,7 @@ static void print_why(struct cli *cli, const Job *j)
     }
     const WhyReply *w = (const WhyReply *)reply;
     for (size_t i = 0; i < w->n_reasons; i++) {
-        label(cli, i == 0 ? "waits" : "");
+        show_label(cli, i == 0 ? "waits" : "");
         printf("%s\n", w->reasons[i]);
     }
     protobuf_c_message_free_unpacked(reply, NULL);

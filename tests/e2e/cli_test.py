@@ -258,7 +258,8 @@ class OneRun(unittest.TestCase):
 
     def test_show_is_a_page_and_json(self):
         page = tandem("show", "one").stdout
-        for words in ("one  job", "SUCCEEDED", "step 30 of 30 (100%)", "at step 1", "data 2", "first", "events",
+        for words in ("one  job", "SUCCEEDED", "step 30 of 30 (100%)", "at step 1", "(median step)",
+                      "data 2", "first", "events",
                       "submitted"):
             self.assertIn(words, page)
         self.assertRegex(page, r"checkpoint  step 30 .* and 2 before it")
