@@ -109,7 +109,8 @@ static grpc_channel *create_core(const char *target)
         int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
         /* A server that restarts is found again within a moment. */
         int_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
-        int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000),
+        /* What it is called is not what it does: how long one attempt to connect may take. */
+        int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10000),
         int_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
         int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 30000),
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
