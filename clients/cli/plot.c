@@ -228,7 +228,7 @@ void plot_spark(struct buf *out, const double *v, size_t n, int width)
         size_t from = i * n / num, to = (i + 1) * n / num, any = 0;
         for (size_t k = from; k < to; k++) {
             sum += isfinite(v[k]) ? v[k] : 0;
-            any += isfinite(v[k]);
+            any += isfinite(v[k]) ? 1 : 0;
         }
         cells[i] = any ? sum / (double)any : NAN;
     }
