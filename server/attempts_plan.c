@@ -161,9 +161,12 @@ static int find_checkpoint(struct controller *c, struct job *j, char *dir, size_
             return 0;
         }
         char folder[4096], path[4400];
+        bool damaged = false;
         if (job_dir(folder, sizeof folder, controller_about(c)->data_dir, j->row.id)) {
+            snprintf(path, sizeof path, "%s/%s/DAMAGED", folder, n.dir);
+            damaged = fs_exists(path);
             snprintf(path, sizeof path, "%s/%s/COMPLETE", folder, n.dir);
-            if (fs_exists(path)) {
+            if (fs_exists(path) && !damaged) {
                 snprintf(dir, size, "%s", n.dir);
                 *step = n.c.step;
                 return 0;
@@ -171,8 +174,8 @@ static int find_checkpoint(struct controller *c, struct job *j, char *dir, size_
         }
         if (store_checkpoint_set_state(controller_store(c), n.c.id, CHECKPOINT_DAMAGED, err) != 0 ||
             controller_event(c, j, "checkpoint", "tandemd", n.c.step, err,
-                             "the checkpoint of step %lld is not there any more (%s)",
-                             (long long)n.c.step, n.dir) != 0) {
+                             "the checkpoint of step %lld is %s (%s)", (long long)n.c.step,
+                             damaged ? "damaged" : "not there any more", n.dir) != 0) {
             return -1;
         }
     }

@@ -46,6 +46,7 @@ static int check_nodes(struct controller *c, const JobSpec *spec, struct error *
 static int check_tenant(JobSpec *spec, const struct caller *who, struct error *err)
 {
     if (!spec->tenant || !*spec->tenant) {
+        free(spec->tenant);
         spec->tenant = NULL;
         msg_text(&spec->tenant, who->tenant);
     } else if (strcmp(spec->tenant, who->tenant) != 0) {

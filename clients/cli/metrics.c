@@ -170,7 +170,7 @@ static int print_once(struct cli *cli, struct ask *a, struct curve *c)
         return cli_fail(&err);
     }
     if (c->num_rows == 0) {
-        fprintf(stderr, "(no steps yet)\n");
+        fputs(a->from || a->to ? "(no steps there)\n" : "(no steps yet)\n", stderr);
     }
     bool for_people = cli->format == FORMAT_PLOT || cli->format == FORMAT_TABLE;
     if (c->num_rows == 0 && for_people) {

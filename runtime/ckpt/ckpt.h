@@ -58,8 +58,8 @@ int ckpt_commit(const char *parent, const struct ckpt_meta *meta, int32_t num_wr
                 size_t dir_size, int64_t *size_bytes, struct error *err);
 /* Instead of the commit, where a writer failed: gives the space back. */
 int ckpt_abandon(const char *parent, const struct ckpt_meta *meta, struct error *err);
-/* Removes what killed saves left: *.tmp folders, folders without COMPLETE. Called before ranks
- * start, by one process. */
+/* Removes what killed saves left: *.tmp folders, folders without COMPLETE (damaged ones stay, for
+ * people to look at). Called before ranks start, by one process. */
 int ckpt_sweep(const char *parent, struct error *err);
 
 /* Reads a complete checkpoint: checks sizes and SHA-256 of the files that it reads (a damaged one
@@ -67,6 +67,9 @@ int ckpt_sweep(const char *parent, struct error *err);
  * over (moments, for a reader who only wants weights). */
 int ckpt_load(const char *dir, const struct ckpt_state *state, struct ckpt_meta *meta,
               struct error *err);
+/* Notes in a folder (file DAMAGED: why) that its checkpoint is no longer one, so that the next
+ * older one is taken. Readers under way aren't disturbed; whoever deletes the note undoes it. */
+int ckpt_mark_damaged(const char *dir, const char *why, struct error *err);
 /* Checks sizes and SHA-256 of every file. */
 int ckpt_verify(const char *dir, struct ckpt_meta *meta, struct error *err);
 

@@ -58,5 +58,12 @@ int folder_seal(const char *dir, const struct shard_digest *manifest, struct err
 bool folder_complete(const char *dir)
 {
     char path[PATH_MAX];
-    return fs_join(path, sizeof path, dir, FOLDER_COMPLETE) && fs_exists(path);
+    return fs_join(path, sizeof path, dir, FOLDER_COMPLETE) && fs_exists(path) &&
+           !folder_damaged(dir);
+}
+
+bool folder_damaged(const char *dir)
+{
+    char path[PATH_MAX];
+    return fs_join(path, sizeof path, dir, FOLDER_DAMAGED) && fs_exists(path);
 }

@@ -12,6 +12,7 @@
 #define FOLDER_NAME_MAX 64
 #define FOLDER_MANIFEST "manifest.json"
 #define FOLDER_COMPLETE "COMPLETE"
+#define FOLDER_DAMAGED "DAMAGED"
 #define FOLDER_WRITERS_MAX 131072
 #define FOLDER_JSON_MAX_BYTES ((size_t)256 << 20)
 
@@ -32,7 +33,8 @@ int folder_path(const char *parent, const struct folder_name *name, char *out, s
 int folder_file(const char *dir, const char *file, char *out, size_t size, struct error *err);
 /* Writes COMPLETE, which seals the manifest by its digest. */
 int folder_seal(const char *dir, const struct shard_digest *manifest, struct error *err);
-/* Is COMPLETE there? */
+/* Is COMPLETE there, and DAMAGED not? */
 bool folder_complete(const char *dir);
+bool folder_damaged(const char *dir);
 
 #endif

@@ -4,10 +4,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "runtime/ckpt/fill.h"
 #include "runtime/ckpt/folder.h"
 #include "runtime/ckpt/manifest.h"
 #include "runtime/ckpt/part.h"
+
+int ckpt_mark_damaged(const char *dir, const char *why, struct error *err)
+{
+    char path[PATH_MAX], text[ERROR_TEXT_MAX + 2];
+    if (folder_file(dir, FOLDER_DAMAGED, path, sizeof path, err) != 0) {
+        return -1;
+    }
+    int n = snprintf(text, sizeof text, "%s\n", why);
+    return fs_write_atomic(path, text, (size_t)n, 0644, err);
+}
 
 /* While a checkpoint is read: one file is open at a time, and stays so for its neighbours. */
 struct load {

@@ -73,7 +73,8 @@ int ckpt_sweep(const char *parent, struct error *err)
     }
     int rc = 0;
     while (list && (rc = next_folder(list, parent, &name, path, sizeof path, err)) > 0) {
-        if ((name.temporary || !folder_complete(path)) && fs_remove_tree(path, err) != 0) {
+        bool of_use = folder_complete(path) || folder_damaged(path);
+        if ((name.temporary || !of_use) && fs_remove_tree(path, err) != 0) {
             rc = -1;
             break;
         }

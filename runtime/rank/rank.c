@@ -166,12 +166,25 @@ static int open_loader(struct rank *r, struct error *err)
     return loader_open(&r->loader, &options, err);
 }
 
+static void set_aside(const char *dir, const char *why)
+{
+    struct error err = {0};
+    if (ckpt_mark_damaged(dir, why, &err) != 0)
+        log_error("%s can't be marked as damaged: %s", dir, err.text);
+}
+
 static int resume(struct rank *r, const char *dir, struct error *err)
 {
     struct ckpt_state state = live_state(r);
     struct ckpt_meta meta;
-    if (ckpt_load(dir, &state, &meta, err) != 0)
+    if (ckpt_load(dir, &state, &meta, err) != 0) {
+        /* Also a file that isn't there. Else every restart would meet the same again. */
+        if (err->code == ERR_DATA_LOSS || err->code == ERR_NOT_FOUND) {
+            set_aside(dir, err->text);
+            err->code = ERR_DATA_LOSS; /* worth a retry, from an older one */
+        }
         return -1;
+    }
     int64_t batch = r->plan->spec->training->global_batch_size;
     if (meta.consumed_samples != meta.step * batch)
         return error_set(err, ERR_FAILED_PRECONDITION,

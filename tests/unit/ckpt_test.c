@@ -292,6 +292,25 @@ static void the_newest_complete_one_is_picked(void **state)
     fixture_free(&f);
 }
 
+/* One that a reader found damaged is passed over from then on, and kept for people to look at. */
+static void a_damaged_checkpoint_is_passed_over_for_an_older_one(void **state)
+{
+    (void)state;
+    struct fixture f;
+    char dir[256], path[300];
+    fixture_new(&f, DTYPE_F32, true, 3);
+    save_ok(&f, 10, 1, 2, dir);
+    save_ok(&f, 20, 1, 2, dir);
+    assert_int_equal(ckpt_mark_damaged(dir, "a bit fell over", NULL), 0);
+    newest_is("step-00000010-a1", 10);
+    assert_int_equal(ckpt_sweep(root, NULL), 0);
+    snprintf(path, sizeof path, "%s/DAMAGED", dir);
+    assert_true(fs_exists(path));
+    assert_int_equal(unlink(path), 0);
+    newest_is("step-00000020-a1", 20);
+    fixture_free(&f);
+}
+
 /* What killed saves left goes; what is complete, and what isn't ours, stays. */
 static void the_sweep_takes_the_unfinished_only(void **state)
 {
@@ -417,6 +436,7 @@ int main(void)
         EACH(a_damaged_byte_is_found_by_its_hash),
         EACH(a_file_that_is_cut_or_gone_is_named),
         EACH(the_newest_complete_one_is_picked),
+        EACH(a_damaged_checkpoint_is_passed_over_for_an_older_one),
         EACH(the_sweep_takes_the_unfinished_only),
         EACH(a_commit_needs_every_writers_part),
         EACH(a_loss_that_is_no_number_is_left_out),

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Real ranks under a real controller, killed and damaged at drawn moments: whatever happens, the
+curve is bit for bit that of an undisturbed run, no process is left and the devices are free. The
+numbers in brackets are those of the scenarios that other job servers got wrong.
+
+KILL_SEED=N draws other moments, TANDEM_FULL=1 more of them."""
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
+from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
+                               processes, wait_for)
+
+SEED = int(os.environ.get("KILL_SEED", "1"))
+FULL = os.environ.get("TANDEM_FULL", "0") != "0"
+STEPS = 24
+
+
+def setUpModule():
+    global folder, m, programs, server, truth
+    folder = new_folder()
+    m = make_stubs(folder)
+    programs = link_programs(folder / "bin", "tandem-rank")
+    server = Server(m, folder, programs, devices=8)
+    job = server.submit(make_spec("undisturbed"))
+    server.wait_state(job, "SUCCEEDED")
+    truth = curve(job), weights(job)
+
+
+def tearDownModule():
+    code = server.stop()
+    left = processes(programs)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert not left, f"processes were left behind: {left}"
+    assert code == 0, f"tandemd left with {code}"
+
+
+def make_spec(name, interval=0, devices=2):
+    spec = server.spec(name, steps=STEPS, devices=devices, interval=interval, max_restarts=100)
+    spec.training.global_batch_size, spec.training.micro_batch_size = 4, 1
+    spec.training.precision = "fp64"
+    return spec
+
+
+def curve(job):
+    return [(n, loss, norm) for n, _, loss, norm in server.curve(job)]
+
+
+def weights(job):
+    return (server.data / f"jobs/{job}/export/model.safetensors").read_bytes()
+
+
+def ref(job):
+    return m.jobs.JobRef(job=str(job))
+
+
+def pids(job, *names):
+    found = []
+    for pid in processes(programs):
+        try:
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if "--job" in words and words[words.index("--job") + 1] == str(job):
+            name = words[0].rsplit("/", 1)[1]
+            found += [pid] if not names or name in names else []
+    return found
+
+
+def kill(pid, sig=signal.SIGKILL):
+    try:
+        os.kill(pid, sig)
+        return 1
+    except ProcessLookupError:
+        return 0
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.random = random.Random(f"{SEED} {self.id()}")
+
+    def check_undisturbed(self, job):
+        server.wait_state(job, "SUCCEEDED", "FAILED", "CANCELLED")
+        got = server.get(job)
+        where = f"KILL_SEED={SEED}: job {job}, {got.attempt} attempts: {got.message}"
+        self.assertEqual(m.jobs.JobState.Name(got.state), "JOB_SUCCEEDED", where)
+        self.assertEqual(curve(job), truth[0], where)
+        self.assertEqual(weights(job), truth[1], where)
+        self.check_clean(job)
+
+    def check_clean(self, job):
+        wait_for("no process", lambda: not pids(job))
+        wait_for("free devices", lambda: job not in server.holders())
+        left = [p for p in (server.data / f"jobs/{job}").rglob("*") if ".tmp" in p.name]
+        self.assertEqual(left, [])
+
+    def run_to(self, job, step):
+        wait_for(f"step {step}", lambda: server.get(job).step >= step)
+
+
+class Kills(Case):
+    # (25-27, 30, 31) Ranks and tandem-node, while they start, train, save and export.
+    def test_kills_at_any_moment_leave_the_undisturbed_curve(self):
+        for interval in (0, 1, 3) * (10 if FULL else 1):
+            job = server.submit(make_spec(f"every-{interval}", interval))
+            for _ in range(4):
+                time.sleep(self.random.random() * 0.5)  # the moment that is drawn
+                alive = pids(job)
+                if alive:
+                    kill(self.random.choice(alive))
+            self.check_undisturbed(job)
+
+    # (5, 30) Steps are done, the end isn't.
+    def test_kills_while_the_final_weights_are_written(self):
+        for n in range(20 if FULL else 3):
+            job = server.submit(make_spec(f"end-{n}"))
+            self.run_to(job, STEPS)
+            time.sleep(self.random.random() * 0.02)
+            for pid in pids(job, "tandem-rank"):
+                kill(pid)
+            self.check_undisturbed(job)
+
+    # (2, 4) The controller too, and twice in a row; then everything, as when a machine goes down.
+    def test_kills_of_the_controller_and_its_gangs(self):
+        job = server.submit(make_spec("controller", 4))
+        for n in range(30 if FULL else 5):
+            time.sleep(self.random.random() * 0.5)
+            for pid in self.random.sample(pids(job), min(n % 2, len(pids(job)))):
+                kill(pid)
+            server.kill()
+            server.start()
+            if n % 2:
+                server.kill()
+                server.start()
+        self.check_undisturbed(job)
+        job = server.submit(make_spec("machine", 4))
+        self.run_to(job, 6)
+        server.kill()
+        for pid in pids(job):
+            kill(pid)
+        server.start()
+        self.check_undisturbed(job)
+
+    def test_pauses_leave_the_undisturbed_curve(self):
+        job = server.submit(make_spec("pauses"))
+        while server.state(job) != "JOB_SUCCEEDED":
+            time.sleep(self.random.random() * 0.5)
+            try:
+                server.jobs.Pause(ref(job), timeout=DEADLINE)
+                server.wait_state(job, "PAUSED", "SUCCEEDED")
+                server.jobs.Resume(ref(job), timeout=DEADLINE)
+            except grpc.RpcError as refused:  # it has ended meanwhile
+                self.assertEqual(refused.code(), grpc.StatusCode.FAILED_PRECONDITION)
+                server.wait_state(job, "SUCCEEDED")
+        self.check_undisturbed(job)
+
+
+class Damage(Case):
+    """(30) What is wrong with a checkpoint is found, said, and the next older one is used."""
+
+    def pause(self, name):
+        job = server.submit(make_spec(name, 4))
+        self.run_to(job, 9)
+        server.jobs.Pause(ref(job), timeout=DEADLINE)
+        server.wait_state(job, "PAUSED")
+        return job, sorted((server.data / f"jobs/{job}/ckpt").iterdir())
+
+    def go_on(self, job, *words):
+        server.jobs.Resume(ref(job), timeout=DEADLINE)
+        self.check_undisturbed(job)
+        told = "\n".join(e.message for e in server.get(job).events)
+        for word in words:
+            self.assertIn(word, told)
+
+    def test_a_flipped_bit(self):
+        job, saved = self.pause("flipped")
+        path = sorted(saved[-1].glob("weights-*"))[-1]
+        data = bytearray(path.read_bytes())
+        data[-5] ^= 1
+        path.write_bytes(data)
+        self.go_on(job, f"{path.name}: is damaged", "is damaged (", "the checkpoint of step 8")
+        self.assertIn("is damaged", (saved[-1] / "DAMAGED").read_text())
+        self.assertEqual(server.get(job).attempt, 3)
+
+    def test_a_file_that_is_gone(self):
+        job, saved = self.pause("gone")
+        sorted(saved[-1].glob("optim-*"))[0].unlink()
+        self.go_on(job, "the checkpoint of step 8")
+
+    def test_every_checkpoint_is_bad(self):
+        job, saved = self.pause("all-bad")
+        for path in saved:
+            (path / "manifest.json").write_text("{}")
+        self.go_on(job, "manifest.json: is damaged")
+
+    def test_the_whole_folder_is_gone(self):
+        job, saved = self.pause("no-folder")
+        shutil.rmtree(server.data / f"jobs/{job}")
+        self.go_on(job, "is not there any more")
+
+
+class Stopped(Case):
+    # (28) Named by rank, though it has no peer that would miss it.
+    def test_a_rank_that_was_stopped_is_named(self):
+        job = server.submit(make_spec("stopped", 1, devices=1))
+        self.run_to(job, 2)
+        kill(pids(job, "tandem-rank")[0], signal.SIGSTOP)
+        wait_for("the next attempt", lambda: server.get(job).attempt == 2)
+        told = "\n".join(e.message for e in server.get(job).events)
+        self.assertIn("rank 0: stood still for", told)
+        server.wait_state(job, "SUCCEEDED")
+        self.check_clean(job)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
