@@ -128,6 +128,8 @@ static int run(struct cli *cli, int argc, char **argv)
             model = argv[i] + 8;
         } else if (i == 1 && argv[i][0] != '-') {
             model = argv[i];
+        } else if (strcmp(argv[i], "--prompt") == 0 && i + 1 < argc && !argv[i + 1][0]) {
+            return cli_usage(argv[0], "--prompt: an empty text can't be continued");
         } else {
             out[num++] = argv[i];
         }

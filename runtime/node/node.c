@@ -320,6 +320,16 @@ static void wait_once(struct node *n)
     take_mail(n);
 }
 
+/* A job that ends here may never start again: what a killed save left goes now. */
+static void sweep_checkpoints(const struct node *n)
+{
+    char dir[PATH_MAX];
+    struct error err = {0};
+    if (fs_join(dir, sizeof dir, n->ticket->job_dir, "ckpt") && ckpt_sweep(dir, &err) != 0) {
+        log_warn("unfinished checkpoints stay until the next start: %s", err.text);
+    }
+}
+
 static bool is_over(struct node *n)
 {
     if (!n->abandoned && attach_lease_left_ms(n->attach) <= 0) {
@@ -328,6 +338,7 @@ static bool is_over(struct node *n)
     bool gone = !n->gang || gang_is_gone(n->gang);
     if (n->gang && gone && !n->ended) {
         AttemptEnd end = ATTEMPT_END__INIT;
+        sweep_checkpoints(n);
         gang_end(n->gang, &end);
         put_end(n, &end);
     }

@@ -63,10 +63,12 @@ int nonfinite_explain(struct rank *r, int64_t step, double dloss, const struct s
     for (int32_t i = 0; i < r->data_size; i++)
         if (verdicts[i] != FINITE)
             return error_set(err, ERR_OUT_OF_RANGE,
-                             "the %s is not finite on rank %d (loss %g, gradient norm %g); a lower "
-                             "learning rate or a smaller clip_grad_norm may help",
+                             "the %s is not finite on rank %d (loss %g, gradient norm %g); %s",
                              verdicts[i] == LOSS_NOT_FINITE ? "loss" : "gradient", i, result->loss,
-                             result->grad_norm);
+                             result->grad_norm,
+                             step > 1 ? "a lower learning rate or a smaller clip_grad_norm may help"
+                                      : "nothing is trained yet, so look at the weights of the "
+                                        "model that it starts from");
     return error_set(err, ERR_OUT_OF_RANGE,
                      "the gradient summed over all ranks is not finite (loss %g, gradient norm "
                      "%g), each rank's own is",

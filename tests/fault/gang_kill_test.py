@@ -149,6 +149,16 @@ class Kills(Case):
         server.start()
         self.check_undisturbed(job)
 
+    # (30) The same for a job that ends there: no folder of a killed save stays.
+    def test_a_cancel_in_the_middle_of_a_save_leaves_nothing_unfinished(self):
+        for n in range(30 if FULL else 5):
+            job = server.submit(make_spec(f"cancelled-{n}", 1))
+            self.run_to(job, 2)
+            time.sleep(self.random.random() * 0.1)
+            server.jobs.Cancel(ref(job), timeout=DEADLINE)
+            server.wait_state(job, "CANCELLED")
+            self.check_clean(job)
+
     def test_pauses_leave_the_undisturbed_curve(self):
         job = server.submit(make_spec("pauses"))
         while server.state(job) != "JOB_SUCCEEDED":
