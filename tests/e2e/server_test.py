@@ -128,6 +128,14 @@ class Life(Case):
         listed = self.s.jobs.List(m.jobs.ListJobsRequest(all=True), timeout=DEADLINE)
         self.assertEqual(len(listed.jobs), 0)
 
+    # An empty tenant is the caller's own; under a sanitizer the server's end shows what it lost.
+    def test_an_empty_tenant_is_the_callers_own(self):
+        spec = self.s.spec("one", steps=3)
+        spec.tenant = ""
+        job = self.s.submit(spec)
+        self.s.wait_state(job, "SUCCEEDED")
+        self.assertEqual(self.s.get(job).tenant, "default")
+
     def test_hold_priority_pause_and_resume(self):
         blocker = self.s.submit(self.s.spec("blocker", devices=4, tags=["ms=200"], steps=1000))
         self.s.wait_state(blocker, "RUNNING")
