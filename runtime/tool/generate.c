@@ -162,6 +162,9 @@ static int write_token(const struct generator *g, int32_t id, struct error *err)
     char text[16];
     if (over_bytes(g)) {
         text[0] = (char)id;
+        /* A terminal must not obey what a model dreams up: escapes, bells, cursor moves. */
+        bool control = (id < ' ' && id != '\n' && id != '\t') || id == 127;
+        text[0] = control && isatty(STDOUT_FILENO) ? '?' : text[0];
         return write_out(text, 1, err);
     }
     int len = snprintf(text, sizeof(text), " %d", id);

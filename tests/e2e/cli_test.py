@@ -466,6 +466,23 @@ class OnATerminal(unittest.TestCase):
         self.assertEqual(state(job), "RUNNING")
         tandem("cancel", job)
 
+    def test_generate_sends_no_control_bytes_to_a_terminal(self):
+        config = FOLDER / "bytes.json"
+        config.write_text(json.dumps({
+            "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 256,
+            "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+            "num_attention_heads": 2}))
+        (FOLDER / "bytes.txt").write_text("to be or not to be " * 100)
+        spec = {**job_spec("dreamer", 1), "model": {"config": str(config)},
+                "data": {"train": [{"path": str(FOLDER / "bytes.txt"), "format": "text"}]}}
+        (FOLDER / "dreamer.yaml").write_text(json.dumps(spec))
+        self.assertEqual(tandem("submit", FOLDER / "dreamer.yaml", "--wait").returncode, 0)
+        args = ("generate", "--model", "dreamer", "--prompt", "to ", "--max-tokens", "300")
+        shown = Terminal(*args)
+        shown.close()
+        self.assertNotRegex(shown.text.replace("\r\n", "\n"), r"[\0-\x08\x0b-\x1f\x7f]")
+        self.assertRegex(tandem(*args).stdout, r"[\0-\x08\x0b-\x1f\x7f]", "a pipe gets every byte")
+
     def test_no_color_is_honoured(self):
         submit("coloured", 2)
         ENV["NO_COLOR"] = "1"
