@@ -13,7 +13,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TANDEM_BIN", ROOT / "build/dev/bin")).resolve()
 TINY = ROOT / "tests/golden/llama-tiny"
-DEADLINE = int(os.environ.get("E2E_DEADLINE", "60"))  # seconds, of every call and wait; far above what any should take
+DEADLINE = int(os.environ.get("E2E_DEADLINE", "180"))  # seconds, of every call and wait; far above what any should take
 
 
 def skip(reason):

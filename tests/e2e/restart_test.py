@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from bench_of_programs import (DEADLINE, Server, link_programs, make_stubs, new_folder, processes,
                                wait_for)
 
-STEPS = 80
+STEPS = 40
 
 
 def setUpModule():
