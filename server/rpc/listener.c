@@ -11,7 +11,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 511 };
+#include "base/clock.h"
+
+enum {
+    BACKLOG = 511,
+    LEFTOVER_MS = 2000,
+};
 
 /* host of "host:port" or "[v6]:port" into out; the port, or -1. */
 static int split_host(const char *text, char *host, size_t size)
@@ -59,6 +64,18 @@ static int listen_on(struct listener *l, const struct sockaddr *sa, socklen_t le
 
 /* ---- unix ---------------------------------------------------------------------------------- */
 
+/* 0: somebody answers. Else -1, and *e says why. */
+static int try_connect(const struct sockaddr_un *sa, int *e)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int r = fd < 0 ? -1 : connect(fd, (const struct sockaddr *)sa, sizeof *sa);
+    *e = r == 0 ? 0 : errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return r;
+}
+
 /* Removes a socket file that nobody answers on. */
 static int make_room(const struct sockaddr_un *sa, const char *text, struct error *err)
 {
@@ -70,14 +87,14 @@ static int make_room(const struct sockaddr_un *sa, const char *text, struct erro
         return error_set(err, ERR_ALREADY_EXISTS,
                          "listen on %s: a file that is no socket is in the way", text);
     }
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return error_errno(err, errno, "listen on %s: socket", text);
+    int e = 0;
+    int64_t until = clock_mono_ms() + LEFTOVER_MS;
+    /* A child that a killed server was just starting holds its socket until it has become the other
+     * program: that is nobody. */
+    while (try_connect(sa, &e) == 0 && clock_mono_ms() < until) {
+        clock_sleep_ms(20);
     }
-    int r = connect(fd, (const struct sockaddr *)sa, sizeof *sa);
-    int e = errno;
-    close(fd);
-    if (r == 0) {
+    if (e == 0) {
         return error_set(err, ERR_ALREADY_EXISTS, "listen on %s: another server answers there",
                          text);
     }

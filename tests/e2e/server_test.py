@@ -5,8 +5,10 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -243,6 +245,20 @@ class Durable(Case):
         wait_for("no process", lambda: not self.nodes_of(held))
         self.assertIn("quarantined", (self.folder / "tandemd.log").read_text())
         self.s.wait_state(self.s.submit(self.s.spec("good")), "SUCCEEDED")
+
+    # A child that the killed server was just starting holds its socket for a moment.
+    def test_a_socket_that_is_answered_for_a_moment_longer_is_no_server(self):
+        self.s.kill()
+        path = self.s.data / "tandemd.sock"
+        path.unlink()
+        with socket.socket(socket.AF_UNIX) as leftover:
+            leftover.bind(str(path))
+            leftover.listen(64)
+            holder = threading.Timer(0.5, leftover.close)
+            holder.start()
+            self.s.start()
+            holder.join()
+            self.s.wait_state(self.s.submit(self.s.spec("one", steps=3)), "SUCCEEDED")
 
     def test_a_second_server_on_the_same_folder_is_refused_in_words(self):
         second = subprocess.run([programs / "tandemd", "--dev", "--data-dir", self.s.data],
