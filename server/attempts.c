@@ -231,8 +231,8 @@ void attempts_forget_pending(struct controller *c)
 int attempts_tick(struct controller *c, struct error *err)
 {
     int64_t now_ms = controller_now_ms(c);
-    for (size_t i = 0; i < controller_num_jobs(c); i++) {
-        struct job *j = controller_job_at(c, i);
+    for (size_t i = 0; i < controller_num_active(c); i++) {
+        struct job *j = controller_active_at(c, i);
         if (j->not_before_ms && now_ms >= j->not_before_ms) {
             j->not_before_ms = 0;
             controller_schedule(c);
@@ -254,8 +254,8 @@ int attempts_tick(struct controller *c, struct error *err)
 int64_t attempts_wait_ms(struct controller *c)
 {
     int64_t now_ms = clock_mono_ms(), first_ms = INT64_MAX;
-    for (size_t i = 0; i < controller_num_jobs(c); i++) {
-        const struct job *j = controller_job_at(c, i);
+    for (size_t i = 0; i < controller_num_active(c); i++) {
+        const struct job *j = controller_active_at(c, i);
         int64_t due_ms = j->not_before_ms ? j->not_before_ms : INT64_MAX;
         if (attempts_has_process(j)) {
             if (!j->worker && !j->check_pending && j->check_due_ms < due_ms) {

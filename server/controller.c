@@ -119,6 +119,7 @@ static void settle(struct controller *c)
     for (size_t i = 0; i < num; i++) {
         struct job *j = list[i];
         j->touched = j->created = false;
+        controller_set_active(c, j);
         const struct attempt_row *a = &j->row.attempt;
         if (job_state_is_end(j->row.state) && (!a->number || a->condition == ATTEMPT_GONE)) {
             if (j->worker) {
@@ -329,6 +330,7 @@ void controller_free(struct controller *c)
     outbox_drop(&c->outbox, 0);
     buf_free(&c->outbox.entries);
     buf_free(&c->touched);
+    buf_free(&c->active);
     for (size_t i = 0; i < c->num_jobs; i++) {
         controller_free_job(c->jobs[i]);
     }

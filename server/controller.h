@@ -32,6 +32,7 @@ struct job {
     bool ack_due;
     bool check_pending, kill_pending;
     int64_t check_due_ms, check_wait_ms;
+    bool active; /* in the list of these */
     /* This batch. */
     bool touched, created;
     struct job_row before; /* what to put back */
@@ -73,6 +74,10 @@ int64_t controller_now_ms(const struct controller *c);
 /* Jobs in memory, by id ascending. */
 size_t controller_num_jobs(const struct controller *c);
 struct job *controller_job_at(struct controller *c, size_t i);
+/* Those that time can do something to: with an attempt that isn't gone, or in a backoff. A queue
+ * may be long; these are few. A job gets into the list, or out of it, at the end of a batch. */
+size_t controller_num_active(const struct controller *c);
+struct job *controller_active_at(struct controller *c, size_t i);
 /* NULL: not in memory. */
 struct job *controller_job(struct controller *c, int64_t id);
 /* By number or name; one that has ended is brought back into memory for this batch. */

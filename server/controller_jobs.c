@@ -56,8 +56,41 @@ void controller_free_job(struct job *j)
     free(j);
 }
 
+static void list_active(struct controller *c, struct job *j, bool active)
+{
+    if (active && !j->active) {
+        buf_append(&c->active, &j, sizeof(struct job *));
+    } else if (!active && j->active) {
+        struct job **list = (struct job **)(void *)c->active.data;
+        size_t num = c->active.len / sizeof(struct job *), i = 0;
+        while (list[i] != j) {
+            i++;
+        }
+        list[i] = list[num - 1];
+        c->active.len -= sizeof(struct job *);
+    }
+    j->active = active;
+}
+
+void controller_set_active(struct controller *c, struct job *j)
+{
+    const struct attempt_row *a = &j->row.attempt;
+    list_active(c, j, (a->number && a->condition != ATTEMPT_GONE) || j->not_before_ms);
+}
+
+size_t controller_num_active(const struct controller *c)
+{
+    return c->active.len / sizeof(struct job *);
+}
+
+struct job *controller_active_at(struct controller *c, size_t i)
+{
+    return ((struct job **)(void *)c->active.data)[i];
+}
+
 void controller_remove(struct controller *c, struct job *j)
 {
+    list_active(c, j, false);
     size_t i = job_slot(c, j->row.id);
     ASSERT(i < c->num_jobs && c->jobs[i] == j);
     memmove(&c->jobs[i], &c->jobs[i + 1], (c->num_jobs - i - 1) * sizeof(struct job *));
@@ -90,6 +123,7 @@ int controller_load(struct controller *c, int64_t id, struct job **out, struct e
         int64_t max_us = (int64_t)(j->spec->retry->max_backoff_s * 1e6);
         j->not_before_ms = c->now_ms + (wait_us < max_us ? wait_us : max_us) / 1000;
     }
+    controller_set_active(c, j);
     *out = j;
     return 0;
 }

@@ -20,6 +20,7 @@ struct controller {
     /* Owner thread. */
     struct job **jobs; /* owned, by id */
     size_t num_jobs, cap_jobs;
+    struct buf active;  /* struct job * */
     struct buf touched; /* struct job *, in order of their first change in this batch */
     struct outbox outbox;
     struct mailbox_node *backlog; /* mail whose commit failed */
@@ -30,6 +31,8 @@ struct controller {
 
 /* A job from its row, into memory. A spec that can't be read quarantines the job. */
 int controller_load(struct controller *c, int64_t id, struct job **out, struct error *err);
+/* Puts j into the list of active jobs, or takes it out, as it is now. */
+void controller_set_active(struct controller *c, struct job *j);
 void controller_remove(struct controller *c, struct job *j);
 void controller_free_job(struct job *j);
 

@@ -64,14 +64,15 @@ void controller_holders(struct controller *c, int64_t *holders)
 {
     int32_t num = c->options.topology.num_devices;
     memset(holders, 0, (size_t)num * sizeof *holders);
-    for (size_t i = 0; i < c->num_jobs; i++) {
-        const struct attempt_row *a = &c->jobs[i]->row.attempt;
+    for (size_t i = 0; i < controller_num_active(c); i++) {
+        const struct job *j = controller_active_at(c, i);
+        const struct attempt_row *a = &j->row.attempt;
         if (a->number == 0 || a->condition == ATTEMPT_GONE) {
             continue;
         }
         for (int32_t d = 0; d < num; d++) {
             if (device_set_has(&a->devices, d)) {
-                holders[d] = c->jobs[i]->row.id;
+                holders[d] = j->row.id;
             }
         }
     }
