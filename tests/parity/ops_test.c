@@ -128,6 +128,23 @@ static void attention_agrees_for_grouped_heads_and_segments(void **state)
     }
 }
 
+/* Long sequences take wider tiles, and sums over keys come in blocks. */
+static void attention_agrees_for_long_sequences(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct shape s = {.b = 1,
+                          .t = 300 + 21 * i,
+                          .h = 2,
+                          .kv = 1,
+                          .e = 16,
+                          .alpha = 0.3,
+                          .segments = i,
+                          .floor = 0.1};
+        check_parity("attention, long", run_attention, &s, 64, false);
+    }
+}
+
 /* Scores of some thousands: nothing overflows; the error is that of rounding such a score. */
 static void attention_is_stable_for_huge_scores(void **state)
 {
@@ -214,6 +231,7 @@ int main(void)
         cmocka_unit_test(rmsnorm_agrees_with_aliases_and_accumulation),
         cmocka_unit_test(rope_agrees_with_and_without_positions),
         cmocka_unit_test(attention_agrees_for_grouped_heads_and_segments),
+        cmocka_unit_test(attention_agrees_for_long_sequences),
         cmocka_unit_test(attention_is_stable_for_huge_scores),
         cmocka_unit_test(swiglu_agrees_for_each_element),
         cmocka_unit_test(add_and_scale_agree),

@@ -12,8 +12,19 @@
 #include "kernels/cpu/loops/exp.h"
 #include "kernels/cpu/loops/multiply.h"
 
-/* Queries of a tile: a multiple of every vector's width. */
+#if REAL_IS_F64
+#define LOG log
+#else
+#define LOG logf
+#endif
+
+/* Queries of a tile, at most; fewer in short sequences, where the part of a tile that lies above
+ * the diagonal would be much of the work. */
 #define TILE INT64_C(64)
+#define SHORT_TILE INT64_C(32)
+#define SHORT_SEQUENCE INT64_C(256)
+/* Columns that inner loops take at once: whole vectors, whatever their width. */
+#define GROUP INT64_C(16)
 /* Keys whose sum is made on its own: sums of T numbers would round too often. */
 #define SUM_KEYS INT64_C(128)
 
@@ -21,21 +32,28 @@
 struct tile {
     const struct attention_args *a;
     int64_t b, first, rows, keys;
+    int64_t cols;         /* rows, up to a whole group: what lies behind rows is never looked at */
     int64_t q_row, k_row; /* distances of rows */
     int64_t q_at, k_at;   /* of the tile's first query; of the head's first key */
     real *lse;            /* of the tile's first query */
 };
 
+static int64_t tile_width(int64_t seq_len)
+{
+    return seq_len <= SHORT_SEQUENCE ? SHORT_TILE : TILE;
+}
+
 static struct tile tile_of(const struct attention_args *a, int64_t b, int64_t h, int64_t first)
 {
     int64_t kv = h / (a->h / a->kv);
-    int64_t rows = min_i64(TILE, a->t - first);
+    int64_t rows = min_i64(tile_width(a->t), a->t - first);
     return (struct tile){
         .a = a,
         .b = b,
         .first = first,
         .rows = rows,
         .keys = first + rows,
+        .cols = num_blocks(rows, GROUP) * GROUP,
         .q_row = a->h * a->e,
         .k_row = a->kv * a->e,
         .q_at = ((b * a->t + first) * a->h + h) * a->e,
@@ -52,6 +70,14 @@ static struct view rows_of(const void *at, int64_t offset, int64_t row)
 static struct view transposed(struct view v)
 {
     return (struct view){v.at, v.col, v.row};
+}
+
+/* Columns without a query hold zeros, so that no loop has to stop within a group. */
+static void clear_spare_columns(const struct tile *t, real *score)
+{
+    for (int64_t j = 0; t->rows < t->cols && j < t->keys; j++) {
+        memset(score + j * TILE + t->rows, 0, (size_t)(t->cols - t->rows) * sizeof *score);
+    }
 }
 
 /* What a query may not see gets the score of nothing: later keys, and other segments. */
@@ -76,51 +102,54 @@ static void mask_scores(const struct tile *t, real *score)
     }
 }
 
-/* score [keys, TILE] = scale * k . q. Columns without a query hold zeros. */
+/* score [keys, TILE] = scale * k . q. */
 static void tile_scores(const struct tile *t, real *score)
 {
     const struct attention_args *a = t->a;
-    if (t->rows < TILE) {
-        memset(score, 0, (size_t)(t->keys * TILE) * sizeof *score);
-    }
+    clear_spare_columns(t, score);
     OP(multiply)
     (t->keys, t->rows, a->e, (real)a->scale, rows_of(a->k, t->k_at, t->k_row),
      transposed(rows_of(a->q, t->q_at, t->q_row)), 0, score, TILE);
     mask_scores(t, score);
 }
 
-static void column_max(const real *score, int64_t keys, real *max)
+static void column_max(const struct tile *t, const real *score, real *max)
 {
-    for (int64_t i = 0; i < TILE; i++) {
-        max[i] = -INFINITY;
-    }
-    for (int64_t j = 0; j < keys; j++) {
-#pragma omp simd
-        for (int64_t i = 0; i < TILE; i++) {
-            max[i] = score[j * TILE + i] > max[i] ? score[j * TILE + i] : max[i];
+    for (int64_t c = 0; c < t->cols; c += GROUP) {
+        real m[GROUP];
+        for (int64_t i = 0; i < GROUP; i++) {
+            m[i] = -INFINITY;
         }
+        for (int64_t j = 0; j < t->keys; j++) {
+            const real *s = score + j * TILE + c;
+#pragma omp simd
+            for (int64_t i = 0; i < GROUP; i++) {
+                m[i] = s[i] > m[i] ? s[i] : m[i];
+            }
+        }
+        memcpy(max + c, m, sizeof m);
     }
 }
 
 /* Turns scores into e^(score - max) and gives the sums of columns. */
-static void column_exp(real *score, int64_t keys, const real *max, real *total)
+static void column_exp(const struct tile *t, real *score, const real *max, real *total)
 {
-    for (int64_t i = 0; i < TILE; i++) {
-        total[i] = 0;
-    }
-    for (int64_t begin = 0; begin < keys; begin += SUM_KEYS) {
-        int64_t end = min_i64(keys, begin + SUM_KEYS);
-        real sum[TILE] = {0};
-        for (int64_t j = begin; j < end; j++) {
+    memset(total, 0, (size_t)TILE * sizeof *total);
+    for (int64_t begin = 0; begin < t->keys; begin += SUM_KEYS) {
+        int64_t end = min_i64(t->keys, begin + SUM_KEYS);
+        for (int64_t c = 0; c < t->cols; c += GROUP) {
+            real sum[GROUP] = {0};
+            for (int64_t j = begin; j < end; j++) {
+                real *s = score + j * TILE + c;
 #pragma omp simd
-            for (int64_t i = 0; i < TILE; i++) {
-                real p = exp_real(score[j * TILE + i] - max[i]);
-                score[j * TILE + i] = p;
-                sum[i] += p;
+                for (int64_t i = 0; i < GROUP; i++) {
+                    s[i] = exp_real(s[i] - max[c + i]);
+                    sum[i] += s[i];
+                }
             }
-        }
-        for (int64_t i = 0; i < TILE; i++) {
-            total[i] += sum[i];
+            for (int64_t i = 0; i < GROUP; i++) {
+                total[c + i] += sum[i];
+            }
         }
     }
 }
@@ -128,24 +157,24 @@ static void column_exp(real *score, int64_t keys, const real *max, real *total)
 static void forward_task(void *arg, int64_t task, int thread)
 {
     const struct attention_args *a = arg;
-    int64_t num_tiles = num_blocks(a->t, TILE);
+    int64_t num_tiles = num_blocks(a->t, tile_width(a->t));
     int64_t head = task / num_tiles;
     /* The longest tiles first, so that none is left over at the end. */
-    int64_t first = (num_tiles - 1 - task % num_tiles) * TILE;
+    int64_t first = (num_tiles - 1 - task % num_tiles) * tile_width(a->t);
     struct tile t = tile_of(a, head / a->h, head % a->h, first);
     real *p = (real *)a->workspace + (int64_t)thread * 2 * TILE * a->t;
     real max[TILE];
     real total[TILE];
     tile_scores(&t, p);
-    column_max(p, t.keys, max);
-    column_exp(p, t.keys, max, total);
+    column_max(&t, p, max);
+    column_exp(&t, p, max, total);
     real *o = (real *)a->o + t.q_at;
     OP(multiply)
     (t.rows, a->e, t.keys, 1, transposed(rows_of(p, 0, TILE)), rows_of(a->v, t.k_at, t.k_row), 0, o,
      t.q_row);
     for (int64_t i = 0; i < t.rows; i++) {
         real inv = 1 / total[i];
-        t.lse[i] = (real)((double)max[i] + log((double)total[i]));
+        t.lse[i] = max[i] + LOG(total[i]);
 #pragma omp simd
         for (int64_t e = 0; e < a->e; e++) {
             o[i * t.q_row + e] *= inv;
@@ -156,7 +185,7 @@ static void forward_task(void *arg, int64_t task, int thread)
 void OP(attention_fwd)(struct pool *pool, const void *args)
 {
     struct attention_args a = *(const struct attention_args *)args;
-    pool_run(pool, a.b * a.h * num_blocks(a.t, TILE), forward_task, &a);
+    pool_run(pool, a.b * a.h * num_blocks(a.t, tile_width(a.t)), forward_task, &a);
 }
 
 /* delta [TILE]: of each query, o . d_o. */
@@ -183,11 +212,14 @@ static void score_gradients(const struct tile *t, real *p, real *ds)
     output_products(t, delta);
     memcpy(lse, t->lse, (size_t)t->rows * sizeof *lse);
     for (int64_t j = 0; j < t->keys; j++) {
+        for (int64_t c = 0; c < t->cols; c += GROUP) {
+            real *prob = p + j * TILE + c;
+            real *grad = ds + j * TILE + c;
 #pragma omp simd
-        for (int64_t i = 0; i < TILE; i++) {
-            real prob = exp_real(p[j * TILE + i] - lse[i]);
-            p[j * TILE + i] = prob;
-            ds[j * TILE + i] = scale * prob * (ds[j * TILE + i] - delta[i]);
+            for (int64_t i = 0; i < GROUP; i++) {
+                prob[i] = exp_real(prob[i] - lse[c + i]);
+                grad[i] = scale * prob[i] * (grad[i] - delta[c + i]);
+            }
         }
     }
 }
@@ -224,11 +256,9 @@ static void backward_task(void *arg, int64_t task, int thread)
         memset((real *)a->dk + at, 0, (size_t)a->e * sizeof(real));
         memset((real *)a->dv + at, 0, (size_t)a->e * sizeof(real));
     }
-    /* Columns without a query, of the last tile: finite, and never looked at. */
-    memset(ds, 0, (size_t)(TILE * a->t) * sizeof *ds);
     int64_t group = a->h / a->kv;
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
-        for (int64_t first = 0; first < a->t; first += TILE) {
+        for (int64_t first = 0; first < a->t; first += tile_width(a->t)) {
             struct tile t = tile_of(a, b, h, first);
             backward_tile(&t, p, ds);
         }

@@ -147,10 +147,20 @@ static void multiply_part(int64_t rows, int64_t cols, int64_t depth, struct view
     struct target aside = {.c = whole, .ldc = COLS, .alpha = 1, .beta = 0};
     multiply_rows(rows, cols < VEC_LANES, depth, a, panel, &aside);
     for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < cols; j++) {
-            real *c = t->c + i * t->ldc + j;
-            real sum = t->alpha * whole[i * COLS + j];
-            *c = t->beta == 0 ? sum : sum + t->beta * *c;
+        real *c = t->c + i * t->ldc;
+        const real *sum = whole + i * COLS;
+        real alpha = t->alpha;
+        real beta = t->beta;
+        if (beta == 0) {
+#pragma omp simd
+            for (int64_t j = 0; j < cols; j++) {
+                c[j] = alpha * sum[j];
+            }
+        } else {
+#pragma omp simd
+            for (int64_t j = 0; j < cols; j++) {
+                c[j] = alpha * sum[j] + beta * c[j];
+            }
         }
     }
 }
