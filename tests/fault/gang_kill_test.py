@@ -181,7 +181,10 @@ class Damage(Case):
         self.run_to(job, 9)
         server.jobs.Pause(ref(job), timeout=DEADLINE)
         server.wait_state(job, "PAUSED")
-        return job, sorted((server.data / f"jobs/{job}/ckpt").iterdir())
+        saved = sorted((server.data / f"jobs/{job}/ckpt").iterdir())
+        # the one before the newest, as the event of the next start names it
+        self.older = f"the checkpoint of step {int(saved[-2].name.split('-')[1])}"
+        return job, saved
 
     def go_on(self, job, *words):
         server.jobs.Resume(ref(job), timeout=DEADLINE)
@@ -196,14 +199,14 @@ class Damage(Case):
         data = bytearray(path.read_bytes())
         data[-5] ^= 1
         path.write_bytes(data)
-        self.go_on(job, f"{path.name}: is damaged", "is damaged (", "the checkpoint of step 8")
+        self.go_on(job, f"{path.name}: is damaged", "is damaged (", self.older)
         self.assertIn("is damaged", (saved[-1] / "DAMAGED").read_text())
         self.assertEqual(server.get(job).attempt, 3)
 
     def test_a_file_that_is_gone(self):
         job, saved = self.pause("gone")
         sorted(saved[-1].glob("optim-*"))[0].unlink()
-        self.go_on(job, "the checkpoint of step 8")
+        self.go_on(job, self.older)
 
     def test_every_checkpoint_is_bad(self):
         job, saved = self.pause("all-bad")

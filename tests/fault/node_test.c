@@ -375,6 +375,21 @@ static int read_pids(const struct run *r, int rank, pid_t *pids, int max)
     return num;
 }
 
+/* All five have written their line. */
+static void wait_for_brood(struct run *r, int rank)
+{
+    pid_t pids[16];
+    char name[32];
+    int64_t until = clock_mono_ms() + 30000;
+    snprintf(name, sizeof name, "brood-%d", rank);
+    wait_for_file(r, name, 1);
+    while (read_pids(r, rank, pids, 16) < 5) {
+        assert_true(clock_mono_ms() < until);
+        run_once(r, true);
+        clock_sleep_ms(2);
+    }
+}
+
 /* Sessions of their own, parents that left, TERM ignored: they go all the same. */
 static void no_descendant_survives_a_cancel(void **state)
 {
@@ -382,7 +397,7 @@ static void no_descendant_survives_a_cancel(void **state)
     struct run r;
     pid_t pids[16];
     run_open(&r, 3, (const char *[]){"brood", "stubborn", "hang"}, false);
-    wait_for_file(&r, "brood-0", 5 * 2);
+    wait_for_brood(&r, 0);
     wait_for_file(&r, "rank-1.log", 7);
     gang_stop(r.gang, 200, "cancelled: not needed any more");
     run_to_end(&r);
@@ -406,7 +421,7 @@ static void freeing_a_gang_kills_it(void **state)
     struct run r;
     pid_t pids[16];
     run_open(&r, 2, (const char *[]){"brood", "stubborn"}, false);
-    wait_for_file(&r, "brood-0", 5 * 2);
+    wait_for_brood(&r, 0);
     int num = read_pids(&r, 0, pids, 16);
     run_close(&r);
     for (int i = 0; i < num; i++) {

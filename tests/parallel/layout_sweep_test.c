@@ -155,7 +155,7 @@ static struct gang_spec spec_of(const struct sweep_case *c, bool one_rank)
         .clip = c->clip,
         .order = c->shuffled ? "shuffled" : "sequential",
         .window = c->shared_token ? "T" : "T+1",
-        .optimizer = c->adam ? NULL : "name: sgd, lr: 0.5, weight_decay: 0.01",
+        .optimizer = c->adam ? NULL : "name: sgd, lr: 0.05, weight_decay: 0.01",
     };
 }
 
