@@ -5,10 +5,12 @@
 #include "kernels/cpu/loops/block.h"
 #include "kernels/cpu/loops/multiply.h"
 
-/* Tiles a thread should find, so that one that is held up doesn't hold up all; and the work below
- * which a tile isn't worth a thread. */
-#define TILES_PER_THREAD 4
+/* Tiles a thread should find, so that one that is held up doesn't hold up all. */
+#define TILES_PER_THREAD 2
+/* Work below which a tile isn't worth a thread, and sides, in register blocks, below which packing
+ * A and B anew for each tile costs too much. */
 #define MIN_TILE_FLOPS 2e6
+#define MIN_BLOCKS 4
 
 struct tiling {
     const struct gemm_args *g;
@@ -30,14 +32,15 @@ static struct tiling tiling_of(const struct gemm_args *g, int num_threads)
     int64_t rows = OP(multiply_rows)();
     int64_t cols = OP(multiply_cols)();
     while (num < wanted && 2.0 * (double)m * (double)n * (double)g->k >= 2 * MIN_TILE_FLOPS) {
-        if (m >= 2 * n && m > 4 * rows) {
-            m = half(m, rows);
-        } else if (n > 2 * cols) {
-            n = half(n, cols);
-        } else if (m > 4 * rows) {
+        bool can_cut_m = m >= 2 * MIN_BLOCKS * rows;
+        bool can_cut_n = n >= 2 * MIN_BLOCKS * cols;
+        if (!can_cut_m && !can_cut_n) {
+            break;
+        }
+        if (can_cut_m && (m >= n || !can_cut_n)) {
             m = half(m, rows);
         } else {
-            break;
+            n = half(n, cols);
         }
         num = num_blocks(g->m, m) * num_blocks(g->n, n);
     }
