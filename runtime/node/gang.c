@@ -227,7 +227,6 @@ static int start_member(struct gang *g, struct gang_member *m, const Start *star
         .rank = m->rank,
         .link_fd = fds[1],
         .segment_fd = g->segment_fd,
-        .threads = g->options.threads_per_rank,
     };
     int rc = gang_spawn(&s, &m->pid, err);
     close(fds[1]);

@@ -20,7 +20,6 @@ struct gang_options {
     int64_t job_id;
     int32_t attempt;
     int32_t num_ranks;
-    int32_t threads_per_rank;
     int64_t shared_bytes; /* of each rank, in the segment */
     const char *program;  /* tandem-rank */
     const char *job_dir;

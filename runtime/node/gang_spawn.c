@@ -54,55 +54,13 @@ static int fill_attributes(posix_spawnattr_t *attr)
                                               POSIX_SPAWN_SETSIGDEF);
 }
 
-/* The environment with the sizes of thread pools that some libraries read while they are loaded:
- * a pool of all cores in every rank costs seconds. *out: freed as one block by the caller. */
-static int make_environment(int32_t threads, char ***out)
-{
-    static const char *const names[] = {
-        "OPENBLAS_NUM_THREADS=", "OMP_NUM_THREADS=", "OMP_WAIT_POLICY="};
-    enum { NUM_NAMES = 3, TEXT_MAX = 48 };
-    size_t num = 0;
-    while (environ[num]) {
-        num++;
-    }
-    char **env = malloc((num + NUM_NAMES + 1) * sizeof *env + NUM_NAMES * TEXT_MAX);
-    if (!env) {
-        return -1;
-    }
-    char *text = (char *)(env + num + NUM_NAMES + 1);
-    size_t at = 0;
-    for (size_t i = 0; i < num; i++) {
-        bool ours = false;
-        for (int k = 0; k < NUM_NAMES; k++) {
-            ours |= strncmp(environ[i], names[k], strlen(names[k])) == 0;
-        }
-        if (!ours) {
-            env[at++] = environ[i];
-        }
-    }
-    for (int k = 0; k < NUM_NAMES; k++, text += TEXT_MAX) {
-        if (k < 2) {
-            snprintf(text, TEXT_MAX, "%s%d", names[k], threads > 0 ? (int)threads : 1);
-        } else {
-            snprintf(text, TEXT_MAX, "%spassive", names[k]);
-        }
-        env[at++] = text;
-    }
-    env[at] = NULL;
-    *out = env;
-    return 0;
-}
-
 static int spawn(const struct gang_spawn *s, int link_fd, int segment_fd, pid_t *pid)
 {
-    char rank[16], job[24], **env;
+    char rank[16], job[24];
     snprintf(rank, sizeof rank, "%d", (int)s->rank);
     snprintf(job, sizeof job, "%lld", (long long)s->job_id);
     char *argv[] = {
         (char *)(uintptr_t)s->program, (char[]){"--rank"}, rank, (char[]){"--job"}, job, NULL};
-    if (make_environment(s->threads, &env) != 0) {
-        return ENOMEM;
-    }
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     posix_spawn_file_actions_init(&actions);
@@ -112,11 +70,10 @@ static int spawn(const struct gang_spawn *s, int link_fd, int segment_fd, pid_t 
         rc = fill_attributes(&attr);
     }
     if (rc == 0) {
-        rc = posix_spawn(pid, s->program, &actions, &attr, argv, env);
+        rc = posix_spawn(pid, s->program, &actions, &attr, argv, environ);
     }
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
-    free(env);
     return rc;
 }
 

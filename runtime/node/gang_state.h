@@ -74,7 +74,6 @@ struct gang_spawn {
     int32_t rank;
     int link_fd;    /* the rank's end */
     int segment_fd; /* -1 = none */
-    int32_t threads;
 };
 
 /* Starts a rank in its own process group: link on 3, segment on 4, output in the log. */

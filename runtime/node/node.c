@@ -144,7 +144,6 @@ static int make_gang(struct node *n, const Start *start, struct error *err)
         .num_ranks = start->plan->n_placement > COMM_HOST_MAX_RANKS
                          ? COMM_HOST_MAX_RANKS + 1
                          : (int32_t)start->plan->n_placement,
-        .threads_per_rank = start->plan->threads_per_rank,
         .shared_bytes = start->plan->memory ? start->plan->memory->shared_bytes : 0,
         .program = program,
         .job_dir = n->ticket->job_dir,

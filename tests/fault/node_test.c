@@ -69,7 +69,6 @@ static void run_open_program(struct run *r, int32_t num_ranks, const char *progr
         .job_id = 7,
         .attempt = 1,
         .num_ranks = num_ranks,
-        .threads_per_rank = 1,
         .shared_bytes = 65536,
         .program = program,
         .job_dir = r->dir,
