@@ -19,7 +19,8 @@ void mailbox_free(struct mailbox *m);
 /* Any thread. Order is kept per sender. */
 void mailbox_post(struct mailbox *m, struct mailbox_node *node);
 /* All that is there, oldest first, as a chain; NULL = nothing. Waits up to timeout_ms for the
- * first (0 = don't wait, -1 = for ever) or until mailbox_wake. */
+ * first (0 = don't wait, -1 = for ever) or until mailbox_wake. May come back early with nothing,
+ * where an earlier call has taken what the wake was for. */
 struct mailbox_node *mailbox_take(struct mailbox *m, int64_t timeout_ms);
 /* Lets a waiting mailbox_take return, with nothing perhaps. */
 void mailbox_wake(struct mailbox *m);
