@@ -53,8 +53,12 @@ static int read_config(struct options *o, const char *path, struct error *err)
     if (c->data_dir) {
         snprintf(o->data_dir, sizeof o->data_dir, "%s", c->data_dir);
     }
-    if (c->listen) {
-        o->listen[o->num_listen++] = strdup(c->listen); /* for as long as the server */
+    for (size_t i = 0; i < c->n_listen; i++) {
+        if (o->num_listen == OPTIONS_LISTEN_MAX - 1) {
+            protobuf_c_message_free_unpacked(message, NULL);
+            return error_set(err, ERR_INVALID_ARGUMENT, "%s: listen: too many addresses", path);
+        }
+        o->listen[o->num_listen++] = strdup(c->listen[i]); /* for as long as the server */
     }
     protobuf_c_message_free_unpacked(message, NULL);
     return 0;
