@@ -17,6 +17,7 @@ struct attempt_token {
 };
 
 struct auth {
+    bool dev; /* one implicit admin */
     char dev_token[AUTH_TOKEN_SIZE];
     uint8_t dev_sha256[HASH_BYTES];
     pthread_mutex_t lock;
@@ -80,7 +81,8 @@ int auth_new(struct auth **out, const char *token_path, struct error *err)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     pthread_mutex_init(&a->lock, NULL);
-    if (load_dev_token(a, token_path, err) != 0) {
+    a->dev = token_path != NULL;
+    if (a->dev && load_dev_token(a, token_path, err) != 0) {
         auth_free(a);
         return -1;
     }
@@ -149,14 +151,16 @@ int auth_check(struct auth *a, const char *bearer, bool unix_socket, enum method
         caller->role = "worker";
         return 0;
     }
-    bool token_fits = bearer && CRYPTO_memcmp(sha256, a->dev_sha256, HASH_BYTES) == 0;
+    bool token_fits = a->dev && bearer && CRYPTO_memcmp(sha256, a->dev_sha256, HASH_BYTES) == 0;
     if (!token_fits && (!unix_socket || bearer)) {
         return error_set(err, ERR_UNAUTHENTICATED,
-                         bearer ? "the token is not this server's (dev-token in its data folder)"
-                                : "a token is needed: the server wrote it to dev-token in its data "
-                                  "folder (TANDEM_TOKEN_FILE says where it is)");
+                         !a->dev ? "a token of this server is needed"
+                         : bearer
+                             ? "the token is not this server's (dev-token in its data folder)"
+                             : "a token is needed: the server wrote it to dev-token in its data "
+                               "folder (TANDEM_TOKEN_FILE says where it is)");
     }
-    caller->user = "dev";
+    caller->user = a->dev ? "dev" : "operator";
     caller->role = "admin";
     return 0;
 }

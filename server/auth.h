@@ -17,7 +17,8 @@
 
 struct auth;
 
-/* Reads the dev token from path, or makes it (0600). */
+/* Reads the dev token from path, or makes it (0600). NULL: there is none, only the socket gets in.
+ */
 int auth_new(struct auth **out, const char *token_path, struct error *err);
 void auth_free(struct auth *a);
 /* Lives as long as a. */

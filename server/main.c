@@ -196,13 +196,13 @@ static int start(struct tandemd *d, struct error *err)
     }
     d->app.data_dir = d->data_dir;
     d->app.started_us = clock_wall_us();
-    if (auth_new(&d->app.auth, token_path, err) != 0 || lease_new(&d->lease) != 0 ||
-        start_threads(d, err) != 0 || start_server(d, err) != 0) {
+    if (auth_new(&d->app.auth, d->options.dev ? token_path : NULL, err) != 0 ||
+        lease_new(&d->lease) != 0 || start_threads(d, err) != 0 || start_server(d, err) != 0) {
         return -1;
     }
     server_set_serving(d->server, true);
     struct error why = {0};
-    if (folder_announce(d->address, auth_dev_token(d->app.auth), &why) != 0) {
+    if (d->options.dev && folder_announce(d->address, auth_dev_token(d->app.auth), &why) != 0) {
         log_warn("not announced to the CLI (give it --server %s): %s", d->address, why.text);
     }
     log_info("tandemd " TANDEM_VERSION " serves %s and %s", d->data_dir, d->address);

@@ -14,7 +14,7 @@ static const char help[] =
     "curves, logs and checkpoints.\n"
     "\n"
     "Usage: tandemd --dev --data-dir DIR [--listen ADDR]... [--devices N]\n"
-    "       tandemd --dev --config FILE\n"
+    "       tandemd --config FILE\n"
     "\n"
     "  --dev            one implicit admin; no tenants, no TLS, this host only\n"
     "  --data-dir DIR   database, job folders, sockets, tokens; made if it isn't there (0700); on "
@@ -25,7 +25,9 @@ static const char help[] =
     "                   DIR/tandemd.sock is always served\n"
     "  --devices N      CPU devices to offer, more than there are cores if you like (default: "
     "cores)\n"
-    "  --config FILE    data_dir and listen from a YAML file\n"
+    "  --config FILE    data_dir, listen, limits from a YAML file; callers need tokens, but for "
+    "who\n"
+    "                   may open DIR/tandemd.sock\n"
     "  --version, --help\n"
     "\n"
     "A first run:\n"
@@ -49,18 +51,20 @@ static int read_config(struct options *o, const char *path, struct error *err)
     if (rc != 0) {
         return -1;
     }
-    const ServerConfig *c = (const ServerConfig *)message;
+    ServerConfig *c = (ServerConfig *)message;
+    o->config = c;
     if (c->data_dir) {
         snprintf(o->data_dir, sizeof o->data_dir, "%s", c->data_dir);
     }
+    if (c->has_devices) {
+        o->devices = c->devices;
+    }
     for (size_t i = 0; i < c->n_listen; i++) {
         if (o->num_listen == OPTIONS_LISTEN_MAX - 1) {
-            protobuf_c_message_free_unpacked(message, NULL);
             return error_set(err, ERR_INVALID_ARGUMENT, "%s: listen: too many addresses", path);
         }
-        o->listen[o->num_listen++] = strdup(c->listen[i]); /* for as long as the server */
+        o->listen[o->num_listen++] = c->listen[i];
     }
-    protobuf_c_message_free_unpacked(message, NULL);
     return 0;
 }
 
@@ -136,10 +140,10 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: not understood; see tandemd --help",
                          argv[optind]);
     }
-    if (!o->dev) {
+    if (!o->dev && !o->config) {
         return error_set(err, ERR_INVALID_ARGUMENT,
-                         "say --dev: users and TLS are not built yet, so this server is for one "
-                         "user on one host; see tandemd --help");
+                         "say --dev, for one user on one host, or --config FILE; see tandemd "
+                         "--help");
     }
     if (!*o->data_dir) {
         return error_set(err, ERR_INVALID_ARGUMENT, "--data-dir DIR is needed; see tandemd --help");

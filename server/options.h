@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "proto/names.h"
 
 #define OPTIONS_LISTEN_MAX 8
 
@@ -16,6 +17,7 @@ struct options {
     int num_listen;
     int32_t devices; /* 0 = the cores */
     bool dev;
+    ServerConfig *config; /* NULL without --config; lives as long as the program */
 };
 
 /* 0: go on; 1: --help or --version was answered; -1: err says what is wrong with the line. */
