@@ -41,10 +41,11 @@ struct tandemd {
     struct server *server;
 };
 
-static int authenticate(void *ctx, const char *bearer, bool unix_socket, enum method_access access,
-                        struct caller *caller, struct error *err)
+static int authenticate(void *ctx, const char *bearer, bool unix_socket, const char *peer,
+                        enum method_access access, struct caller *caller, struct error *err)
 {
     struct app *app = ctx;
+    (void)peer;
     return auth_check(app->auth, bearer, unix_socket, access, caller, err);
 }
 

@@ -23,6 +23,7 @@ struct caller {
     const char *role;   /* admin, member, viewer, worker */
     int64_t job_id;     /* workers: the attempt they may speak for */
     int32_t attempt;
+    const char *peer; /* set by the server: where the call came from, see authenticate */
 };
 const struct caller *call_caller(const struct call *c);
 

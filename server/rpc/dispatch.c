@@ -96,17 +96,17 @@ static bool find_bearer(const struct call *c, char *out, size_t size)
 
 static void keep_caller(struct call *c, const struct caller *from)
 {
-    const char *texts[3] = {from->user, from->tenant, from->role};
-    const char **kept[3] = {&c->caller.user, &c->caller.tenant, &c->caller.role};
+    const char *texts[4] = {from->user, from->tenant, from->role, c->peer};
+    const char **kept[4] = {&c->caller.user, &c->caller.tenant, &c->caller.role, &c->caller.peer};
     size_t bytes = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         bytes += strlen(texts[i] ? texts[i] : "") + 1;
     }
     char *p = malloc(bytes);
     ASSERT(p);
     c->caller = *from;
     c->caller_text = p;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const char *text = texts[i] ? texts[i] : "";
         *kept[i] = p;
         memcpy(p, text, strlen(text) + 1);
@@ -133,7 +133,7 @@ static bool admit(struct server *s, struct call *c, bool stopping, bool too_many
         char bearer[MAX_BEARER_BYTES];
         struct caller caller = {0};
         bool has_bearer = find_bearer(c, bearer, sizeof bearer);
-        if (s->options.authenticate(s->options.ctx, has_bearer ? bearer : NULL, c->by_unix,
+        if (s->options.authenticate(s->options.ctx, has_bearer ? bearer : NULL, c->by_unix, c->peer,
                                     c->method->access, &caller, &err) == 0) {
             keep_caller(c, &caller);
             return true;
@@ -151,6 +151,7 @@ void server_call_new(struct call *c, bool ok)
         return;
     }
     wire_call_opened(c);
+    snprintf(c->peer, sizeof c->peer, "%s", c->by_unix ? "unix" : "loopback");
     const struct method_entry *e = find_method(s, c->details.method);
     if (e) {
         c->method = e->method;

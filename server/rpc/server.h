@@ -40,10 +40,12 @@ struct server_options {
     const struct method *const *tables;
     void *ctx;
     /* bearer: the token or NULL. unix_socket: the call came over a unix: listener, whose folder is
-     * 0700. Fills *caller (strings: static or owned by ctx, valid as long as the server; or
-     * copied by the server at once). -1: refused. Runs on io threads. */
-    int (*authenticate)(void *ctx, const char *bearer, bool unix_socket, enum method_access access,
-                        struct caller *caller, struct error *err);
+     * 0700. peer: the address it came from, without a port ("10.1.2.3", "fd00::7"); "unix" for a
+     * socket file, "loopback" for plain TCP, which is this host. Fills *caller (strings: static or
+     * owned by ctx, valid as long as the server; or copied by the server at once). -1: refused.
+     * Runs on io threads. */
+    int (*authenticate)(void *ctx, const char *bearer, bool unix_socket, const char *peer,
+                        enum method_access access, struct caller *caller, struct error *err);
     int num_threads;          /* 0 = 2 */
     size_t max_request_bytes; /* 0 = 4 MiB */
 };

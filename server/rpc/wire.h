@@ -34,6 +34,9 @@ void __tsan_release(void *addr);
 /* Bytes that may wait behind a slow reader, beside CALL_QUEUE_MAX messages. */
 #define WIRE_QUEUE_MAX_BYTES ((size_t)8 << 20)
 
+/* An address as text, and a NUL. */
+#define WIRE_PEER_SIZE 48
+
 struct wire_tag {
     void (*fn)(struct call *c, bool ok);
     struct call *call;
@@ -51,6 +54,7 @@ struct call {
     struct call *next, *prev; /* in the server's list of live calls; guarded by its lock */
     grpc_completion_queue *cq;
     bool by_unix;                /* over a socket file */
+    char peer[WIRE_PEER_SIZE];   /* where it came from; io thread only */
     const struct method *method; /* io thread only */
     void *ctx;                   /* the method's; io thread only */
     bool dispatched;             /* on_message was called; io thread only */

@@ -49,11 +49,12 @@ struct fixture {
     atomic_int num_authenticated;
 };
 
-static int authenticate(void *ctx, const char *bearer, bool unix_socket, enum method_access access,
-                        struct caller *caller, struct error *err)
+static int authenticate(void *ctx, const char *bearer, bool unix_socket, const char *peer,
+                        enum method_access access, struct caller *caller, struct error *err)
 {
     struct fixture *f = ctx;
     f->num_authenticated++;
+    assert_string_equal(peer, unix_socket ? "unix" : "loopback");
     if (access == METHOD_WORKER && bearer && strcmp(bearer, "worker-token") == 0) {
         *caller = (struct caller){.user = "", .role = "worker", .job_id = 7, .attempt = 2};
         return 0;
