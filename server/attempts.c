@@ -15,6 +15,8 @@
 #define CHECK_MS 250
 /* How exact the supervisor's deadlines are. */
 #define TICK_MS 200
+/* A kill that didn't help is tried again after this. */
+#define KILL_AGAIN_MS 5000
 
 bool attempts_has_process(const struct job *j)
 {
@@ -44,6 +46,7 @@ static struct supervisor_view view(const struct job *j)
 {
     struct supervisor_view v = {.state = j->row.state,
                                 .target = j->row.target,
+                                .message = j->row.message,
                                 .attempt = j->row.attempt.number,
                                 .condition = j->row.attempt.condition,
                                 .attached = j->worker != NULL,
@@ -91,7 +94,7 @@ int attempts_apply(struct controller *c, struct job *j, const struct supervisor_
         return -1;
     }
     attempts_send(c, j, d.send);
-    if (d.kill && !j->kill_pending) {
+    if (d.kill && !j->kill_pending && controller_now_ms(c) >= j->next_kill_ms) {
         kill_attempt(c, j);
     }
     return 0;
@@ -129,12 +132,41 @@ static int on_gone(struct controller *c, struct job *j, const char *message, boo
                    struct error *err)
 {
     bool said_so = j->row.attempt.condition == ATTEMPT_ENDED;
+    if (*j->stuck && controller_event(c, j, "note", "supervisor", 0, err,
+                                      "its processes are gone after all; its devices are free "
+                                      "again") != 0) {
+        return -1;
+    }
+    j->stuck[0] = 0;
     attempts_set_condition(c, j, ATTEMPT_GONE);
     if (said_so) {
         return 0;
     }
     struct supervisor_event e = {
         .kind = SUPERVISE_LOST, .retryable = true, .counted = counted, .message = message};
+    return attempts_apply(c, j, &e, "supervisor", err);
+}
+
+/* What was killed and won't go (uninterruptible in the kernel, most likely) holds the devices, but
+ * not the job: that goes on, or ends, as if it were gone. The attempt's condition stays. */
+static int on_stuck(struct controller *c, struct job *j, const char *which, struct error *err)
+{
+    j->next_kill_ms = controller_now_ms(c) + KILL_AGAIN_MS;
+    if (*j->stuck) {
+        return 0;
+    }
+    log_error("job %lld, attempt %d: %s", (long long)j->row.id, j->row.attempt.number, which);
+    if (controller_event(c, j, "stuck", "supervisor", 0, err,
+                         "%s; the devices of attempt %d are out of use until it is gone", which,
+                         j->row.attempt.number) != 0) {
+        return -1;
+    }
+    snprintf(j->stuck, sizeof j->stuck, "%s", which);
+    if (j->row.attempt.condition == ATTEMPT_ENDED) {
+        return 0;
+    }
+    struct supervisor_event e = {
+        .kind = SUPERVISE_LOST, .retryable = true, .counted = true, .message = which};
     return attempts_apply(c, j, &e, "supervisor", err);
 }
 
@@ -149,6 +181,9 @@ static int on_checked(void *controller, struct mail *base, struct error *err)
     j->check_pending = false;
     j->check_due_ms = controller_now_ms(c) + j->check_wait_ms;
     j->check_wait_ms = 2 * j->check_wait_ms < CHECK_MS ? 2 * j->check_wait_ms : CHECK_MS;
+    if (m->stuck) {
+        return on_stuck(c, j, m->error.text, err);
+    }
     if (m->ok || j->worker) {
         return 0; /* alive; or its stream has not ended yet, and may hold its last words */
     }
@@ -165,11 +200,22 @@ static int on_killed(void *controller, struct mail *base, struct error *err)
     }
     j->kill_pending = false;
     attempts_check_soon(c, j);
-    if (!m->ok) {
-        log_error("job %lld, attempt %d: %s", (long long)m->job_id, m->attempt, m->error.text);
-        return controller_event(c, j, "note", "supervisor", 0, err, "%s", m->error.text);
+    return m->stuck && attempts_has_process(j) ? on_stuck(c, j, m->error.text, err) : 0;
+}
+
+void attempts_show_stuck(struct controller *c, ClusterSpec *cluster)
+{
+    NodeInfo *node = cluster->nodes[0];
+    for (size_t i = 0; i < controller_num_active(c); i++) {
+        const struct job *j = controller_active_at(c, i);
+        for (size_t d = 0; d < node->n_devices && *j->stuck; d++) {
+            if (device_set_has(&j->row.attempt.devices, (int32_t)d)) {
+                DeviceInfo *info = node->devices[d];
+                MSG_SET(info, drained, 1);
+                msg_printf(&info->reason, "job %lld: %s", (long long)j->row.id, j->stuck);
+            }
+        }
     }
-    return 0;
 }
 
 int attempts_on_launched(void *controller, struct mail *base, struct error *err)

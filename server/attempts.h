@@ -16,6 +16,8 @@ int64_t attempts_wait_ms(struct controller *c);
 int attempts_schedule(struct controller *c, struct error *err);
 /* Why a queued job waits. */
 void attempts_why(struct controller *c, const struct job *j, char *out, size_t size);
+/* Shows devices as drained that are held by a process which can't be killed. */
+void attempts_show_stuck(struct controller *c, ClusterSpec *cluster);
 /* A user's wish: SUPERVISE_CANCEL ... SUPERVISE_RELEASE. */
 int attempts_request(struct controller *c, struct job *j, enum supervisor_kind kind,
                      const char *user, struct error *err);

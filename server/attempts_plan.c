@@ -69,7 +69,8 @@ void attempts_why(struct controller *c, const struct job *j, char *out, size_t s
         return;
     }
     if (a->number && a->condition != ATTEMPT_GONE) {
-        snprintf(out, size, "waits until the processes of attempt %d are gone", a->number);
+        snprintf(out, size, "waits until the processes of attempt %d are gone%s%s", a->number,
+                 *j->stuck ? ": " : "", j->stuck);
         return;
     }
     struct sched_job *jobs;
@@ -234,6 +235,8 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     j->row.step = a.start_step;
     j->row.started_us = j->row.started_us ? j->row.started_us : clock_wall_us();
     j->check_pending = j->kill_pending = false;
+    j->stuck[0] = 0;
+    j->next_kill_ms = 0;
     /* Before the commit: harmless, for nobody has the token yet. */
     auth_add_attempt(controller_about(c)->auth, j->row.id, a.number, a.token_sha256);
     struct launch_mail *m =

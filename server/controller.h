@@ -31,6 +31,10 @@ struct job {
     struct call *worker; /* its stream; a reference; NULL = not attached */
     bool ack_due;
     bool check_pending, kill_pending;
+    /* Its processes were killed and one is still there: which; "" = no. Its devices are out of use
+     * until it is gone. */
+    char stuck[200];
+    int64_t next_kill_ms;
     int64_t check_due_ms, check_wait_ms;
     bool active; /* in the list of these */
     /* This batch. */

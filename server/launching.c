@@ -4,16 +4,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "server/msg.h"
 #include "server/worker.h"
 
 #define KILL_TIMEOUT_MS 2000
+/* Between two looks at what was killed. */
+#define LOOK_FIRST_MS 2
+#define LOOK_MS 100
 
 struct launching {
     struct launcher *launcher; /* owned */
     struct mailbox *back;
     struct worker *worker;
+    struct launch_mail *kills; /* under way; owned; launch thread */
 };
 
 static void free_launch_mail(struct mail *base)
@@ -41,24 +46,87 @@ static int start(struct launching *l, struct launch_mail *m)
                               &m->error);
 }
 
+static void answer(struct launching *l, struct launch_mail *m)
+{
+    m->mail.run = m->then;
+    mailbox_post(l->back, &m->mail.node);
+}
+
+static void begin_kill(struct launching *l, struct launch_mail *m)
+{
+    l->launcher->kill(l->launcher, &m->handle);
+    m->wait_ms = LOOK_FIRST_MS;
+    m->look_ms = clock_mono_ms();
+    m->give_up_ms = m->look_ms + KILL_TIMEOUT_MS;
+    m->next = l->kills;
+    l->kills = m;
+}
+
+/* True: it has come to an end, one way or the other. */
+static bool go_on_killing(struct launching *l, struct launch_mail *m, int64_t now_ms)
+{
+    struct launch_left left;
+    if (now_ms < m->look_ms) {
+        return false;
+    }
+    bool gone = l->launcher->look(l->launcher, &m->handle, &left) == LAUNCH_GONE;
+    if (!gone && now_ms < m->give_up_ms) {
+        l->launcher->kill(l->launcher, &m->handle);
+        m->look_ms = now_ms + m->wait_ms;
+        m->wait_ms = 2 * m->wait_ms < LOOK_MS ? 2 * m->wait_ms : LOOK_MS;
+        return false;
+    }
+    m->stuck = !gone;
+    m->ok = m->kind == LAUNCH_KILL ? gone : !gone;
+    if (!gone) {
+        error_set(&m->error, ERR_DEADLINE_EXCEEDED,
+                  "pid %lld (%s, state %c) was killed and is still there%s", (long long)left.pid,
+                  left.name, left.state, left.num > 1 ? ", with others" : "");
+    }
+    return true;
+}
+
+static int64_t tend_kills(void *owner)
+{
+    struct launching *l = owner;
+    int64_t now_ms = clock_mono_ms(), wait_ms = -1;
+    for (struct launch_mail **at = &l->kills; *at;) {
+        struct launch_mail *m = *at;
+        if (go_on_killing(l, m, now_ms)) {
+            *at = m->next;
+            answer(l, m);
+            continue;
+        }
+        int64_t left_ms = m->look_ms > now_ms ? m->look_ms - now_ms : 0;
+        wait_ms = wait_ms < 0 || left_ms < wait_ms ? left_ms : wait_ms;
+        at = &m->next;
+    }
+    return wait_ms;
+}
+
 static int run(void *owner, struct mail *base, struct error *err)
 {
     (void)err;
     struct launching *l = owner;
     struct launch_mail *m = (struct launch_mail *)base;
-    switch (m->kind) {
-    case LAUNCH_START:
+    worker_keep(l->worker, base);
+    m->handle.job_id = m->job_id;
+    m->handle.attempt = m->attempt;
+    enum launch_presence presence = LAUNCH_REMAINS;
+    if (m->kind == LAUNCH_START) {
         m->ok = start(l, m) == 0;
-        break;
-    case LAUNCH_CHECK:
-        m->ok = l->launcher->alive(l->launcher, &m->handle) != 0;
-        break;
-    case LAUNCH_KILL:
-        m->ok = l->launcher->kill(l->launcher, &m->handle, KILL_TIMEOUT_MS, &m->error) == 0;
-        break;
+        answer(l, m);
+        return 0;
     }
-    m->mail.run = m->then;
-    worker_pass_on(l->worker, base, l->back);
+    if (m->kind == LAUNCH_CHECK) {
+        presence = l->launcher->look(l->launcher, &m->handle, NULL);
+    }
+    if (presence == LAUNCH_REMAINS) {
+        begin_kill(l, m);
+    } else {
+        m->ok = presence == LAUNCH_ALIVE;
+        answer(l, m);
+    }
     return 0;
 }
 
@@ -84,7 +152,7 @@ int launching_new(struct launching **out, struct launcher *launcher, struct mail
     }
     l->launcher = launcher;
     l->back = back;
-    if (worker_new(&l->worker, "launch", l, NULL, err) != 0) {
+    if (worker_new(&l->worker, "launch", l, tend_kills, err) != 0) {
         free(l);
         return -1;
     }
@@ -101,6 +169,11 @@ void launching_free(struct launching *l)
 {
     if (l) {
         worker_free(l->worker);
+        while (l->kills) {
+            struct launch_mail *m = l->kills;
+            l->kills = m->next;
+            mail_free(&m->mail);
+        }
         l->launcher->free(l->launcher);
         free(l);
     }

@@ -1,4 +1,7 @@
-/* The launch thread: starts, checks and kills tandem-nodes through a launcher, one at a time. */
+/* The launch thread: starts, checks and kills tandem-nodes through a launcher. A kill is sent,
+ * looked after again and again, and answered when all are gone or its time is up; nothing else
+ * waits meanwhile. A check that finds tandem-node gone but something that it started alive becomes
+ * such a kill: nothing may outlive it. */
 #ifndef TANDEM_SERVER_LAUNCHING_H
 #define TANDEM_SERVER_LAUNCHING_H
 
@@ -17,9 +20,13 @@ struct launch_mail {
     LaunchTicket *ticket;        /* START; owned */
     int ticket_fd;               /* START: the result; -1 = none; owned */
     bool ok;                     /* START: started; CHECK: alive; KILL: gone */
+    bool stuck;                  /* CHECK, KILL: something was killed and is still there: error */
     struct error error;
     /* Run on the controller's thread. */
     int (*then)(void *controller, struct mail *m, struct error *err);
+    /* A kill under way. Launch thread. */
+    struct launch_mail *next;
+    int64_t give_up_ms, look_ms, wait_ms;
 };
 
 struct launch_mail *launch_mail_new(enum launch_kind kind, int64_t job_id, int32_t attempt,

@@ -5,7 +5,7 @@
  *   owner   all state (server/controller.c): jobs, attempts, devices, the writing connection
  *   query   a read-only connection: lists, curves
  *   feed    a read-only connection: watchers, logs that are followed
- *   launch  tandem-nodes: start, look for, kill
+ *   launch  tandem-nodes: start, look for, kill; waits for none of them
  *   probe   tandem-probe: what a model folder and a data file hold
  *
  * They share nothing but mailboxes, the table of attempt tokens (auth) and the list of leases. */
@@ -145,7 +145,7 @@ static int start_threads(struct tandemd *d, struct error *err)
     }
     struct mailbox *back = controller_mailbox(d->app.controller);
     struct launcher *launcher;
-    if (launcher_local_new(&launcher, d->bin_dir, err) != 0 ||
+    if (launcher_local_new(&launcher, d->bin_dir, d->data_dir, err) != 0 ||
         launching_new(&d->launching, launcher, back, err) != 0 ||
         probing_new(&d->probing, d->bin_dir, back, err) != 0 ||
         controller_start(d->app.controller, d->launching, d->probing, err) != 0) {

@@ -67,7 +67,9 @@ static void stopped(const struct supervisor_view *v, const struct supervisor_eve
                     struct supervisor_decision *d)
 {
     if (v->target == JOB_CANCELLED) {
-        move(d, JOB_CANCELLED, "cancelled", "%s", e->message ? e->message : "");
+        /* Whatever else happened on the way: the user's wish is why it ends. */
+        const char *why = v->message && *v->message ? v->message : e->message;
+        move(d, JOB_CANCELLED, "cancelled", "%s", why ? why : "");
     } else if (e->kind == SUPERVISE_ENDED && e->finished) {
         move(d, JOB_SUCCEEDED, "finished", "finished before it could pause");
     } else if (e->kind == SUPERVISE_ENDED ? e->paused || e->cancelled : !e->counted) {
@@ -124,6 +126,8 @@ static void tick(const struct supervisor_view *v, int64_t now_ms, struct supervi
     int64_t age_ms = now_ms - v->since_ms;
     if (v->condition == ATTEMPT_ENDED) {
         d->kill = age_ms > SUPERVISOR_LEAVE_MS;
+    } else if (v->state == JOB_STOPPING && !v->attached && v->condition == ATTEMPT_LAUNCHED) {
+        d->kill = true; /* it has no ranks yet, and would only be told to leave */
     } else if (v->state == JOB_STOPPING && v->target == JOB_CANCELLED) {
         d->kill = age_ms >
                   (v->attached ? SUPERVISOR_GRACE_MS + SUPERVISOR_STOP_MS : SUPERVISOR_REATTACH_MS);

@@ -22,8 +22,9 @@
 
 struct supervisor_view {
     JobState state;
-    int32_t target;  /* of STOPPING; 0 = none */
-    int32_t attempt; /* 0 = never started */
+    int32_t target;      /* of STOPPING; 0 = none */
+    const char *message; /* of the last move: who asked for the stop */
+    int32_t attempt;     /* 0 = never started */
     enum attempt_condition condition;
     bool attached;
     int64_t since_ms; /* when state or condition last changed, or the controller started */
@@ -37,7 +38,8 @@ struct supervisor_view {
 enum supervisor_kind {
     SUPERVISE_ATTACHED, /* tandem-node says hello; fresh: it has no ranks yet */
     SUPERVISE_ENDED,    /* it says that its ranks are gone, and how */
-    SUPERVISE_LOST,     /* it is known to be gone, and has not said so; or it couldn't be started */
+    SUPERVISE_LOST,     /* it is known to be gone, and has not said so; or it couldn't be started;
+                         * or it was killed and a process of it won't go */
     SUPERVISE_TICK,
     SUPERVISE_CANCEL,
     SUPERVISE_PAUSE,

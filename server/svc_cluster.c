@@ -1,5 +1,6 @@
 /* Service Cluster. With one node, what there is and how it hangs together are the same answer. */
 #include "server/app.h"
+#include "server/attempts.h"
 #include "server/msg.h"
 
 static int run_list(void *controller, struct mail *m, struct error *err)
@@ -8,7 +9,9 @@ static int run_list(void *controller, struct mail *m, struct error *err)
     struct controller *c = controller;
     int64_t holders[DEVICES_MAX];
     controller_holders(c, holders);
-    controller_reply(c, m->call, topology_cluster(controller_topology(c), holders));
+    ClusterSpec *cluster = topology_cluster(controller_topology(c), holders);
+    attempts_show_stuck(c, cluster);
+    controller_reply(c, m->call, cluster);
     return 0;
 }
 

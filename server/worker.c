@@ -74,6 +74,11 @@ void worker_pass_on(struct worker *w, struct mail *m, struct mailbox *box)
     mailbox_post(box, &m->node);
 }
 
+void worker_keep(struct worker *w, struct mail *m)
+{
+    w->passed_on = m;
+}
+
 void worker_free(struct worker *w)
 {
     if (!w) {

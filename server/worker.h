@@ -19,6 +19,8 @@ int worker_new(struct worker **out, const char *name, void *owner, int64_t (*idl
 void worker_post(struct worker *w, struct mail *m);
 /* On the worker's thread: hands the mail that is being run to box; it is not freed. */
 void worker_pass_on(struct worker *w, struct mail *m, struct mailbox *box);
+/* On the worker's thread: the mail that is being run isn't freed; its runner has it from now on. */
+void worker_keep(struct worker *w, struct mail *m);
 /* Lets the piece in hand end, drops the rest, joins. */
 void worker_free(struct worker *w);
 

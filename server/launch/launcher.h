@@ -1,4 +1,5 @@
-/* How an attempt gets onto hosts. Blocking; called on the launch thread from committed intents.
+/* How an attempt gets onto hosts. Called on the launch thread from committed intents; nothing here
+ * waits for a process to do something.
  *
  * A launch has two steps, so that no gang can run that the database doesn't know: start gives a
  * process without its ticket; once its handle is committed, the ticket is written to ticket_fd. A
@@ -13,9 +14,24 @@
 
 /* A started tandem-node. start_time and boot_id tell a reused pid from the same process. */
 struct launch_handle {
+    int64_t job_id;
+    int32_t attempt;
     int64_t pid;
     int64_t start_time; /* ticks since boot: /proc/PID/stat, field 22 */
     char boot_id[48];
+};
+
+enum launch_presence {
+    LAUNCH_GONE,    /* nothing: zombies don't count */
+    LAUNCH_ALIVE,   /* tandem-node itself lives */
+    LAUNCH_REMAINS, /* it is gone, something that it started isn't */
+};
+
+struct launch_left {
+    int64_t pid;
+    char name[32]; /* as the kernel has it, made printable */
+    char state;    /* R S D ... */
+    int64_t num;
 };
 
 struct launcher {
@@ -24,15 +40,17 @@ struct launcher {
      * writing end of its descriptor 3; the caller writes the packed LaunchTicket and closes it. */
     int (*start)(struct launcher *l, int64_t job_id, int32_t attempt, const char *log_path,
                  struct launch_handle *out, int *ticket_fd, struct error *err);
-    /* Kills it and every descendant; returns when they are gone, or -1 after timeout_ms. */
-    int (*kill)(struct launcher *l, const struct launch_handle *h, int64_t timeout_ms,
-                struct error *err);
-    /* 1: it or one of its descendants is alive; 0: all are gone. */
-    int (*alive)(struct launcher *l, const struct launch_handle *h);
+    /* Sends KILL to it and to every descendant. Whether they went is for look to say. */
+    void (*kill)(struct launcher *l, const struct launch_handle *h);
+    /* What is there of it. left: one of those that are there, and how many; may be NULL. */
+    enum launch_presence (*look)(struct launcher *l, const struct launch_handle *h,
+                                 struct launch_left *left);
     void (*free)(struct launcher *l);
 };
 
-/* posix_spawn on this host; bin_dir: where tandem-node is. */
-int launcher_local_new(struct launcher **out, const char *bin_dir, struct error *err);
+/* posix_spawn on this host. bin_dir: where tandem-node is. data_dir: tells our processes from those
+ * of another tandemd of the same user. */
+int launcher_local_new(struct launcher **out, const char *bin_dir, const char *data_dir,
+                       struct error *err);
 
 #endif

@@ -12,23 +12,51 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fs.h"
 #include "server/launch/proc.h"
 
 #define PIDS_MAX 4096
+/* In the environment of all processes of an attempt. */
+#define MARK_NAME "TANDEM_ATTEMPT"
 
 struct local {
     struct launcher base; /* first */
     char node_path[PATH_MAX];
+    char data_dir[PATH_MAX];
     char boot_id[48];
 };
 
 extern char **environ;
 
+static void make_mark(const struct local *l, int64_t job_id, int32_t attempt, char *out,
+                      size_t size)
+{
+    snprintf(out, size, MARK_NAME "=%lld.%d@%s", (long long)job_id, attempt, l->data_dir);
+}
+
+/* Ours with the mark, which comes first. The caller frees the array. */
+static char **environment(char *mark)
+{
+    size_t num = 0, at = 0;
+    while (environ[num]) {
+        num++;
+    }
+    char **out = calloc(num + 2, sizeof *out);
+    ASSERT(out);
+    out[at++] = mark;
+    for (size_t i = 0; i < num; i++) {
+        if (strncmp(environ[i], MARK_NAME "=", sizeof MARK_NAME) != 0) {
+            out[at++] = environ[i];
+        }
+    }
+    return out;
+}
+
 static int spawn_node(const struct local *l, int64_t job_id, int32_t attempt, const char *log_path,
                       int ticket_fd, pid_t *pid)
 {
+    char mark[PATH_MAX + 64];
+    make_mark(l, job_id, attempt, mark, sizeof mark);
     char job[24], number[16];
     snprintf(job, sizeof job, "%lld", (long long)job_id);
     snprintf(number, sizeof number, "%d", attempt);
@@ -48,7 +76,9 @@ static int spawn_node(const struct local *l, int64_t job_id, int32_t attempt, co
     posix_spawn_file_actions_addopen(&actions, 1, log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
     posix_spawn_file_actions_adddup2(&actions, 1, 2);
     posix_spawn_file_actions_adddup2(&actions, ticket_fd, 3);
-    int rc = posix_spawn(pid, l->node_path, &actions, &attr, argv, environ);
+    char **env = environment(mark);
+    int rc = posix_spawn(pid, l->node_path, &actions, &attr, argv, env);
+    free(env);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
     return rc;
@@ -98,18 +128,52 @@ static int node_alive(const struct local *l, const struct launch_handle *h)
     return 0;
 }
 
-static int local_alive(struct launcher *base, const struct launch_handle *h)
+/* What it left behind or has below it. */
+static size_t descendants(const struct local *l, const struct launch_handle *h, int64_t *pids,
+                          size_t max)
+{
+    char mark[PATH_MAX + 64];
+    make_mark(l, h->job_id, h->attempt, mark, sizeof mark);
+    return proc_descendants(h->pid, h->start_time, mark, pids, max);
+}
+
+static void describe(int64_t pid, size_t num, struct launch_left *left)
+{
+    struct proc_stat p = {.state = '?'};
+    *left = (struct launch_left){.pid = pid, .num = (int64_t)num};
+    proc_read(pid, &p);
+    left->state = p.state;
+    snprintf(left->name, sizeof left->name, "%s", p.name);
+}
+
+static enum launch_presence local_look(struct launcher *base, const struct launch_handle *h,
+                                       struct launch_left *left)
+{
+    struct local *l = (struct local *)base;
+    struct launch_left none;
+    left = left ? left : &none;
+    if (h->pid <= 0 || strcmp(h->boot_id, l->boot_id) != 0) {
+        return LAUNCH_GONE; /* another boot: nothing of it can live */
+    }
+    /* In this order: what it leaves behind is looked for only once it can leave no more. */
+    if (node_alive(l, h)) {
+        describe(h->pid, 1, left);
+        return LAUNCH_ALIVE;
+    }
+    int64_t one = 0;
+    size_t num = descendants(l, h, &one, 1);
+    if (num > 0) {
+        describe(one, num, left);
+    }
+    return num > 0 ? LAUNCH_REMAINS : LAUNCH_GONE;
+}
+
+static void local_kill(struct launcher *base, const struct launch_handle *h)
 {
     struct local *l = (struct local *)base;
     if (h->pid <= 0 || strcmp(h->boot_id, l->boot_id) != 0) {
-        return 0; /* another boot: nothing of it can live */
+        return;
     }
-    /* In this order: what it leaves behind is looked for only once it can leave no more. */
-    return node_alive(l, h) || proc_descendants(h->pid, h->start_time, NULL, 0) > 0;
-}
-
-static void kill_once(const struct local *l, const struct launch_handle *h)
-{
     int64_t *pids = malloc(PIDS_MAX * sizeof *pids);
     if (!pids) {
         return;
@@ -118,7 +182,7 @@ static void kill_once(const struct local *l, const struct launch_handle *h)
     if (node_alive(l, h)) {
         kill((pid_t)h->pid, SIGSTOP);
     }
-    size_t num = proc_descendants(h->pid, h->start_time, pids, PIDS_MAX);
+    size_t num = descendants(l, h, pids, PIDS_MAX);
     for (size_t i = 0; i < num && i < PIDS_MAX; i++) {
         kill((pid_t)pids[i], SIGKILL);
     }
@@ -128,29 +192,13 @@ static void kill_once(const struct local *l, const struct launch_handle *h)
     free(pids);
 }
 
-static int local_kill(struct launcher *base, const struct launch_handle *h, int64_t timeout_ms,
-                      struct error *err)
-{
-    struct local *l = (struct local *)base;
-    int64_t deadline_ms = clock_mono_ms() + timeout_ms;
-    while (local_alive(base, h)) {
-        kill_once(l, h);
-        if (clock_mono_ms() > deadline_ms) {
-            return error_set(err, ERR_DEADLINE_EXCEEDED,
-                             "processes of tandem-node %lld are still there %lld ms after KILL",
-                             (long long)h->pid, (long long)timeout_ms);
-        }
-        clock_sleep_ms(5);
-    }
-    return 0;
-}
-
 static void local_free(struct launcher *base)
 {
     free(base);
 }
 
-int launcher_local_new(struct launcher **out, const char *bin_dir, struct error *err)
+int launcher_local_new(struct launcher **out, const char *bin_dir, const char *data_dir,
+                       struct error *err)
 {
     struct local *l = calloc(1, sizeof *l);
     if (!l) {
@@ -159,9 +207,10 @@ int launcher_local_new(struct launcher **out, const char *bin_dir, struct error 
     l->base = (struct launcher){.name = "local",
                                 .start = local_start,
                                 .kill = local_kill,
-                                .alive = local_alive,
+                                .look = local_look,
                                 .free = local_free};
     proc_boot_id(l->boot_id, sizeof l->boot_id);
+    snprintf(l->data_dir, sizeof l->data_dir, "%s", data_dir);
     if (!fs_join(l->node_path, sizeof l->node_path, bin_dir, "tandem-node")) {
         free(l);
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", bin_dir);

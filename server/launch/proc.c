@@ -1,6 +1,8 @@
 #include "server/launch/proc.h"
 
+#include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +10,9 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/error.h"
+
+#define ENVIRONMENT_MAX ((size_t)1 << 20)
 
 bool proc_read(int64_t pid, struct proc_stat *out)
 {
@@ -32,7 +37,42 @@ bool proc_read(int64_t pid, struct proc_stat *out)
     }
     *out = (struct proc_stat){
         .pid = pid, .ppid = ppid, .session = session, .state = state, .start_time = start};
+    const char *name = strchr(line, '(');
+    for (size_t i = 0; name && ++name < p && i < sizeof out->name - 1; i++) {
+        out->name[i] = *name;
+        if (!isprint((unsigned char)*name)) {
+            out->name[i] = '?';
+        }
+    }
     return true;
+}
+
+/* Is mark, whole, one of the variables that the process was started with? */
+static bool has_mark(int64_t pid, const char *mark)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%lld/environ", (long long)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    struct buf all = {0};
+    char piece[4096];
+    ssize_t n;
+    while (all.len < ENVIRONMENT_MAX && (n = read(fd, piece, sizeof piece)) > 0) {
+        buf_append(&all, piece, (size_t)n);
+    }
+    close(fd);
+    size_t len = strlen(mark) + 1; /* with its end */
+    const char *at = (const char *)all.data, *end = at + all.len;
+    bool found = false;
+    while (at && !found && (size_t)(end - at) >= len) {
+        found = memcmp(at, mark, len) == 0;
+        const char *next = memchr(at, 0, (size_t)(end - at));
+        at = next ? next + 1 : NULL;
+    }
+    buf_free(&all);
+    return found;
 }
 
 /* All processes of our user, as an array of struct proc_stat. */
@@ -54,33 +94,45 @@ static void read_all(struct buf *out)
     closedir(d);
 }
 
-size_t proc_descendants(int64_t root, int64_t since, int64_t *pids, size_t max)
+/* Marks what descends from those that are marked already. */
+static void spread(const struct proc_stat *all, bool *ours, size_t num, int64_t since)
 {
-    struct buf list = {0};
-    read_all(&list);
-    struct proc_stat *all = (struct proc_stat *)(void *)list.data;
-    size_t num = list.len / sizeof *all;
-    bool *ours = calloc(num + 1, sizeof *ours);
-    size_t found = 0;
-    for (bool grew = ours != NULL; grew;) {
+    for (bool grew = true; grew;) {
         grew = false;
         for (size_t i = 0; i < num; i++) {
-            if (ours[i] || all[i].pid == root || all[i].start_time < since) {
-                continue;
-            }
-            bool is = all[i].session == root || all[i].ppid == root;
-            for (size_t k = 0; k < num && !is; k++) {
-                is = ours[k] && all[k].pid == all[i].ppid;
-            }
-            if (is) {
-                ours[i] = grew = true;
-                if (all[i].state != 'Z' && all[i].state != 'X') {
-                    if (found < max) {
-                        pids[found] = all[i].pid;
-                    }
-                    found++;
+            bool may_be = all[i].start_time >= since && all[i].pid != getpid();
+            for (size_t k = 0; k < num && may_be && !ours[i]; k++) {
+                if (ours[k] && all[k].pid == all[i].ppid) {
+                    ours[i] = grew = true;
                 }
             }
+        }
+    }
+}
+
+size_t proc_descendants(int64_t root, int64_t since, const char *mark, int64_t *pids, size_t max)
+{
+    struct buf list = {0};
+    struct proc_stat top;
+    /* The number is another's by now: so nobody is left in its session either. */
+    bool reused = proc_read(root, &top) && top.start_time != since;
+    read_all(&list);
+    struct proc_stat *all = (struct proc_stat *)(void *)list.data;
+    size_t num = list.len / sizeof *all, found = 0;
+    bool *ours = calloc(num + 1, sizeof *ours);
+    ASSERT(ours);
+    for (size_t i = 0; i < num; i++) {
+        ours[i] = all[i].pid != root && all[i].pid != getpid() && all[i].start_time >= since &&
+                  ((!reused && (all[i].session == root || all[i].ppid == root)) ||
+                   (all[i].state != 'Z' && has_mark(all[i].pid, mark)));
+    }
+    spread(all, ours, num, since);
+    for (size_t i = 0; i < num; i++) {
+        if (ours[i] && all[i].state != 'Z' && all[i].state != 'X') {
+            if (found < max) {
+                pids[found] = all[i].pid;
+            }
+            found++;
         }
     }
     free(ours);

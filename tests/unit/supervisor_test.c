@@ -101,6 +101,38 @@ static void only_progress_beyond_the_last_failure_renews_the_budget(void **state
     assert_int_equal(decide(&v, died).mark_step, 150);
 }
 
+/* Scenario 25: whatever happens to the gang on the way, the user's wish is why it ends. */
+static void a_cancelled_job_ends_in_the_words_of_who_cancelled_it(void **state)
+{
+    (void)state;
+    struct supervisor_view v = running();
+    v.state = JOB_STOPPING;
+    v.target = JOB_CANCELLED;
+    v.message = "cancelled by ann";
+    struct supervisor_event lost = {
+        .kind = SUPERVISE_LOST, .retryable = true, .counted = true, .message = "it is gone"};
+    assert_string_equal(decide(&v, lost).message, "cancelled by ann");
+    assert_string_equal(decide(&v, died).message, "cancelled by ann");
+    assert_int_equal(decide(&v, lost).to, JOB_CANCELLED);
+}
+
+/* Nothing to wait for: it has started no ranks. */
+static void a_node_that_has_not_attached_is_killed_at_once_by_a_stop(void **state)
+{
+    (void)state;
+    struct supervisor_view v = running();
+    v.state = JOB_STOPPING;
+    v.attached = false;
+    v.since_ms = 1000000;
+    for (int i = 0; i < 2; i++) {
+        v.target = i ? JOB_CANCELLED : JOB_PAUSED;
+        v.condition = ATTEMPT_LAUNCHED;
+        assert_true(decide(&v, (struct supervisor_event){.kind = SUPERVISE_TICK}).kill);
+        v.condition = ATTEMPT_STARTED;
+        assert_false(decide(&v, (struct supervisor_event){.kind = SUPERVISE_TICK}).kill);
+    }
+}
+
 static void what_would_fail_again_fails_at_once(void **state)
 {
     (void)state;
@@ -276,6 +308,8 @@ int main(void)
         cmocka_unit_test(restarts_back_off_exponentially_until_the_budget_is_spent),
         cmocka_unit_test(backoff_is_capped_and_zero_stays_zero),
         cmocka_unit_test(only_progress_beyond_the_last_failure_renews_the_budget),
+        cmocka_unit_test(a_cancelled_job_ends_in_the_words_of_who_cancelled_it),
+        cmocka_unit_test(a_node_that_has_not_attached_is_killed_at_once_by_a_stop),
         cmocka_unit_test(what_would_fail_again_fails_at_once),
         cmocka_unit_test(a_loss_that_is_not_the_jobs_fault_costs_no_restart),
         cmocka_unit_test(a_gang_that_is_not_attached_is_left_alone),

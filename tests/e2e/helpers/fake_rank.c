@@ -9,11 +9,13 @@
  *   stubborn     takes no TERM
  *   brood        leaves a descendant in a session of its own that takes no TERM
  *   holder       leaves a child that holds stdout open
+ *   undead       leaves one, in a session of its own, that helpers/undead.c keeps from being killed
  *   say          prints a line a step */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -88,12 +90,13 @@ static void save(struct self *s, int64_t step)
     up(s, RANK_UP__BODY_CHECKPOINT_DONE, &done);
 }
 
-static void breed(bool holder)
+static void breed(bool holder, const char *name)
 {
     if (fork() == 0) {
         if (!holder) {
             setsid();
         }
+        prctl(PR_SET_NAME, name);
         signal(SIGTERM, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
         for (;;) {
@@ -168,10 +171,13 @@ int main(int argc, char **argv)
         signal(SIGTERM, SIG_IGN);
     }
     if (tag(&s, "brood") >= 0) {
-        breed(false);
+        breed(false, "brood");
     }
     if (tag(&s, "holder") >= 0) {
-        breed(true);
+        breed(true, "holder");
+    }
+    if (tag(&s, "undead") >= 0) {
+        breed(false, "undead");
     }
     if (tag(&s, "wait") > 0) {
         listen_to(&s, tag(&s, "wait"));

@@ -1,0 +1,12 @@
+# How processes end, and what is told of it: the launch thread with a made-up launcher, then the real
+# programs.
+add_library(undead SHARED ${CMAKE_SOURCE_DIR}/tests/fault/helpers/undead.c)
+target_link_libraries(undead PRIVATE tandem_flags)
+set_target_properties(undead PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+tandem_test(launching_test ${CMAKE_SOURCE_DIR}/tests/fault/launching_test.c tandem_server)
+set_tests_properties(launching_test PROPERTIES LABELS threads)
+find_program(PYTHON_WITH_GRPC python3 PATHS /usr/bin NO_DEFAULT_PATH)
+add_test(NAME process_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/process_test.py)
+set_tests_properties(process_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900
+  ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
