@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "server/attempts_private.h"
 #include "server/job.h"
@@ -37,7 +36,7 @@ void attempts_set_condition(struct controller *c, struct job *j, enum attempt_co
     j->since_ms = controller_now_ms(c);
     if (to == ATTEMPT_GONE) {
         j->row.attempt.ended_us =
-            j->row.attempt.ended_us ? j->row.attempt.ended_us : clock_wall_us();
+            j->row.attempt.ended_us ? j->row.attempt.ended_us : controller_wall_us(c);
         controller_schedule(c); /* devices are free */
     }
 }
@@ -76,7 +75,7 @@ static int move_as_decided(struct controller *c, struct job *j, const struct sup
     j->row.restarts = d->restarts;
     j->row.mark_step = d->mark_step;
     j->not_before_ms = d->backoff_ms ? controller_now_ms(c) + d->backoff_ms : 0;
-    j->row.not_before_us = d->backoff_ms ? clock_wall_us() + 1000 * d->backoff_ms : 0;
+    j->row.not_before_us = d->backoff_ms ? controller_wall_us(c) + 1000 * d->backoff_ms : 0;
     return 0;
 }
 
@@ -299,7 +298,8 @@ int attempts_tick(struct controller *c, struct error *err)
 
 int64_t attempts_wait_ms(struct controller *c)
 {
-    int64_t now_ms = clock_mono_ms(), first_ms = INT64_MAX;
+    const struct world *w = controller_world(c);
+    int64_t now_ms = w->mono_ms(w->ctx), first_ms = INT64_MAX;
     for (size_t i = 0; i < controller_num_active(c); i++) {
         const struct job *j = controller_active_at(c, i);
         int64_t due_ms = j->not_before_ms ? j->not_before_ms : INT64_MAX;
@@ -351,6 +351,6 @@ int attempts_adopt(struct controller *c, struct error *err)
         }
     }
     struct mail *first = mail_new(sizeof *first, on_boot, NULL, NULL);
-    mailbox_post(controller_mailbox(c), &first->node);
+    controller_post(c, first);
     return 0;
 }

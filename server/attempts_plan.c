@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/fs.h"
 #include "plan/plan.h"
 #include "server/attempts_private.h"
 #include "server/job.h"
@@ -150,6 +148,7 @@ static bool take_complete(void *arg, const Checkpoint *c)
 static int find_checkpoint(struct controller *c, struct job *j, char *dir, size_t size,
                            int64_t *step, struct error *err)
 {
+    const struct world *w = controller_world(c);
     *dir = 0;
     *step = 0;
     for (;;) {
@@ -165,9 +164,9 @@ static int find_checkpoint(struct controller *c, struct job *j, char *dir, size_
         bool damaged = false;
         if (job_dir(folder, sizeof folder, controller_about(c)->data_dir, j->row.id)) {
             snprintf(path, sizeof path, "%s/%s/DAMAGED", folder, n.dir);
-            damaged = fs_exists(path);
+            damaged = w->exists(w->ctx, path);
             snprintf(path, sizeof path, "%s/%s/COMPLETE", folder, n.dir);
-            if (fs_exists(path) && !damaged) {
+            if (w->exists(w->ctx, path) && !damaged) {
                 snprintf(dir, size, "%s", n.dir);
                 *step = n.c.step;
                 return 0;
@@ -212,8 +211,9 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     struct attempt_row a = {.number = j->row.attempt.number + 1,
                             .condition = ATTEMPT_PLANNED,
                             .devices = *devices,
-                            .created_us = clock_wall_us()};
+                            .created_us = controller_wall_us(c)};
     snprintf(a.node, sizeof a.node, "%s", controller_topology(c)->node);
+    const struct world *w = controller_world(c);
     char token[AUTH_TOKEN_SIZE];
     size_t len = plan__get_packed_size(plan);
     uint8_t *packed = malloc(len);
@@ -223,7 +223,7 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     msg_free(plan);
     int rc = -1;
     if (find_checkpoint(c, j, a.resume_dir, sizeof a.resume_dir, &a.start_step, err) == 0 &&
-        auth_make_token(token, a.token_sha256, err) == 0) {
+        w->make_token(w->ctx, token, a.token_sha256, err) == 0) {
         rc = store_attempt_insert(controller_store(c), j->row.id, &a, packed, len, err);
     }
     free(packed);
@@ -233,12 +233,12 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     j->row.attempt = a;
     j->row.total_steps = total_steps;
     j->row.step = a.start_step;
-    j->row.started_us = j->row.started_us ? j->row.started_us : clock_wall_us();
+    j->row.started_us = j->row.started_us ? j->row.started_us : controller_wall_us(c);
     j->check_pending = j->kill_pending = false;
     j->stuck[0] = 0;
     j->next_kill_ms = 0;
     /* Before the commit: harmless, for nobody has the token yet. */
-    auth_add_attempt(controller_about(c)->auth, j->row.id, a.number, a.token_sha256);
+    w->add_token(w->ctx, j->row.id, a.number, a.token_sha256);
     struct launch_mail *m =
         launch_mail_new(LAUNCH_START, j->row.id, a.number, attempts_on_launched);
     m->ticket = make_ticket(c, j, token);

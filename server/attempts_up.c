@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "server/attempts_private.h"
 #include "server/job.h"
@@ -87,14 +86,14 @@ static int on_hello(struct controller *c, struct job *j, struct call *call, cons
     if (j->worker) {
         /* The old connection may not have noticed yet that it is dead. */
         controller_end_stream(c, j->worker, ERR_ABORTED, "replaced by a newer connection");
-        lease_remove(controller_about(c)->lease, j->worker);
+        controller_lease(c, j->worker, false);
         call_unref(j->worker);
         j->worker = NULL;
     }
     controller_touch(c, j);
     j->worker = call_ref(call);
     j->ack_due = j->row.attempt.acked_seq > 0;
-    controller_lease(c, call);
+    controller_lease(c, call, true);
     struct supervisor_event e = {.kind = SUPERVISE_ATTACHED, .fresh = h->fresh};
     if (attempts_apply(c, j, &e, "worker", err) != 0) {
         return -1;
@@ -160,7 +159,7 @@ static int on_checkpoint(struct controller *c, struct job *j, const CheckpointDo
     k.size_bytes = done->size_bytes;
     k.has_loss = done->has_loss;
     k.loss = done->loss;
-    k.created_us = clock_wall_us();
+    k.created_us = controller_wall_us(c);
     if (store_checkpoint_insert(controller_store(c), &k, err) != 0) {
         return -1;
     }
@@ -187,7 +186,7 @@ static int on_end(struct controller *c, struct job *j, const AttemptEnd *end, st
         return 0;
     }
     attempts_set_condition(c, j, ATTEMPT_ENDED);
-    j->row.attempt.ended_us = clock_wall_us();
+    j->row.attempt.ended_us = controller_wall_us(c);
     struct supervisor_event e = {.kind = SUPERVISE_ENDED,
                                  .finished = end->finished,
                                  .paused = end->paused,
@@ -263,7 +262,7 @@ int attempts_on_up(void *controller, struct mail *m, struct error *err)
 int attempts_on_closed(void *controller, struct mail *m, struct error *err)
 {
     struct controller *c = controller;
-    lease_remove(controller_about(c)->lease, m->call);
+    controller_lease(c, m->call, false);
     struct job *j = controller_job(c, call_caller(m->call)->job_id);
     if (!j || j->worker != m->call) {
         return 0;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "server/attempts.h"
 #include "server/controller_private.h"
@@ -123,7 +122,7 @@ static void settle(struct controller *c)
         const struct attempt_row *a = &j->row.attempt;
         if (job_state_is_end(j->row.state) && (!a->number || a->condition == ATTEMPT_GONE)) {
             if (j->worker) {
-                lease_remove(c->options.lease, j->worker);
+                controller_lease(c, j->worker, false);
             }
             controller_remove(c, j);
         }
@@ -193,24 +192,33 @@ static struct mailbox_node *chained(struct mailbox_node *first, struct mailbox_n
     return first;
 }
 
-static void work(struct controller *c, struct mailbox_node *chain)
+void controller_step(struct controller *c, struct mailbox_node *chain)
 {
+    chain = chained(c->backlog, chain);
+    c->backlog = NULL;
+    if (c->retry_ms && c->options.world.mono_ms(c->options.world.ctx) < c->retry_ms) {
+        c->backlog = chain;
+        return;
+    }
+    if (!chain && controller_wait_ms(c) != 0) {
+        return;
+    }
     do {
         struct mailbox_node *end = chain;
         for (int i = 0; i < BATCH_MAX && end; i++) {
             end = end->next;
         }
-        c->now_ms = clock_mono_ms();
+        c->now_ms = c->options.world.mono_ms(c->options.world.ctx);
         struct error err = {0};
         if (run_batch(c, chain, end, &err) != 0) {
             log_error("a batch was not committed: %s", err.text);
             c->backlog = chained(give_up_batch(c, chain, end, &err), end);
-            c->failed = true;
+            c->retry_ms = c->options.world.mono_ms(c->options.world.ctx) + COMMIT_RETRY_MS;
             return;
         }
-        c->failed = false;
-        outbox_run(&c->outbox, c->launching, c->options.feed, c->options.lease);
+        c->retry_ms = 0;
         settle(c);
+        outbox_run(&c->outbox, &c->options.world);
         while (chain != end) {
             struct mailbox_node *next = chain->next;
             mail_free((struct mail *)chain);
@@ -219,27 +227,13 @@ static void work(struct controller *c, struct mailbox_node *chain)
     } while (chain);
 }
 
-static void *owner_main(void *arg)
+int64_t controller_wait_ms(struct controller *c)
 {
-    struct controller *c = arg;
-    c->schedule = true;
-    while (!atomic_load(&c->stop)) {
-        if (c->failed) {
-            clock_sleep_ms(COMMIT_RETRY_MS);
-        }
-        int64_t wait_ms = c->failed || c->schedule ? 0 : attempts_wait_ms(c);
-        struct mailbox_node *chain = mailbox_take(c->box, wait_ms);
-        chain = chained(c->backlog, chain);
-        c->backlog = NULL;
-        if (chain || c->schedule || attempts_wait_ms(c) == 0) {
-            work(c, chain);
-        }
+    if (c->retry_ms) {
+        int64_t left_ms = c->retry_ms - c->options.world.mono_ms(c->options.world.ctx);
+        return left_ms > 0 ? left_ms : 0;
     }
-    struct mailbox_node *rest = mailbox_take(c->box, 0);
-    if (rest) {
-        work(c, rest);
-    }
-    return NULL;
+    return c->schedule || c->backlog ? 0 : attempts_wait_ms(c);
 }
 
 /* ---- life ---- */
@@ -265,8 +259,8 @@ static int load_all(struct controller *c, struct error *err)
         return -1;
     }
     for (size_t i = num; i > 0; i--) {
-        auth_add_attempt(c->options.auth, tokens[i - 1].job, tokens[i - 1].attempt,
-                         tokens[i - 1].sha256);
+        c->options.world.add_token(c->options.world.ctx, tokens[i - 1].job, tokens[i - 1].attempt,
+                                   tokens[i - 1].sha256);
     }
     free(tokens);
     return 0;
@@ -290,32 +284,11 @@ struct mailbox *controller_mailbox(struct controller *c)
     return c->box;
 }
 
-int controller_start(struct controller *c, struct launching *launching, struct probing *probing,
-                     struct error *err)
+int controller_open(struct controller *c, struct error *err)
 {
-    c->launching = launching;
-    c->probing = probing;
-    c->now_ms = clock_mono_ms();
-    if (load_all(c, err) != 0 || attempts_adopt(c, err) != 0) {
-        return -1;
-    }
-    int rc = pthread_create(&c->thread, NULL, owner_main, c);
-    if (rc != 0) {
-        return error_errno(err, rc, "owner thread");
-    }
-    pthread_setname_np(c->thread, "owner");
-    c->started = true;
-    return 0;
-}
-
-void controller_stop(struct controller *c)
-{
-    if (c->started) {
-        atomic_store(&c->stop, true);
-        mailbox_wake(c->box);
-        pthread_join(c->thread, NULL);
-        c->started = false;
-    }
+    c->now_ms = c->options.world.mono_ms(c->options.world.ctx);
+    c->schedule = true;
+    return load_all(c, err) != 0 ? -1 : attempts_adopt(c, err);
 }
 
 void controller_free(struct controller *c)
@@ -323,7 +296,6 @@ void controller_free(struct controller *c)
     if (!c) {
         return;
     }
-    controller_stop(c);
     mail_free_chain(c->backlog);
     mail_free_chain(mailbox_take(c->box, 0));
     mailbox_free(c->box);

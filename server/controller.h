@@ -1,22 +1,22 @@
-/* The owner of all state: one thread that takes mail in batches. A batch is one transaction with a
- * save point for each mail. What a mail changes in memory is put back if its save point or the
- * commit fails; what it says to others (replies, acknowledgements, launches) goes out after the
- * commit. So nobody hears of what isn't on disk.
+/* The owner of all state: takes mail in batches, on one thread (server/owner.c). A batch is one
+ * transaction with a save point for each mail. What a mail changes in memory is put back if its
+ * save point or the commit fails; what it says to others (replies, acknowledgements, launches)
+ * goes out after the commit. So nobody hears of what isn't on disk.
  *
- * Functions below that take a struct controller run on the owner thread, but for new, start, stop,
- * free and mailbox. */
+ * What lies outside is reached through server/world.h only, so that the whole of it runs under a
+ * fake clock, too. Functions below that take a struct controller run on the owner thread, but for
+ * mailbox. */
 #ifndef TANDEM_SERVER_CONTROLLER_H
 #define TANDEM_SERVER_CONTROLLER_H
 
-#include "server/auth.h"
 #include "server/feed.h"
 #include "server/launching.h"
-#include "server/lease.h"
 #include "server/mail.h"
 #include "server/probing.h"
 #include "server/store/store.h"
 #include "server/supervisor.h"
 #include "server/topology.h"
+#include "server/world.h"
 
 /* Jobs in memory: all that have not ended or whose attempt isn't gone. */
 #define CONTROLLER_JOBS_MAX 100000
@@ -50,30 +50,30 @@ struct controller_options {
     const char *worker_addr; /* where tandem-nodes find us */
     struct store *store;     /* owned from now on */
     struct topology topology;
-    struct auth *auth;
-    struct lease *lease;
-    struct feed *feed;
+    struct world world;
 };
 
 int controller_new(struct controller **out, const struct controller_options *options,
                    struct error *err);
 struct mailbox *controller_mailbox(struct controller *c);
-/* The two threads that it sends work to; not owned. Then its own thread begins, with all jobs of
- * the database in memory. */
-int controller_start(struct controller *c, struct launching *launching, struct probing *probing,
-                     struct error *err);
-/* Commits what is in hand and ends the thread. */
-void controller_stop(struct controller *c);
+/* Brings all jobs of the database into memory. */
+int controller_open(struct controller *c, struct error *err);
+/* Takes mail in (a chain; may be NULL), in one batch or more, and does what is due. */
+void controller_step(struct controller *c, struct mailbox_node *chain);
+/* Milliseconds until controller_step has something to do without mail; -1 = nothing. */
+int64_t controller_wait_ms(struct controller *c);
 void controller_free(struct controller *c);
 
 /* ---- for the files that handle mail ---- */
 struct store *controller_store(struct controller *c);
 const struct controller_options *controller_about(const struct controller *c);
 struct topology *controller_topology(struct controller *c);
-struct probing *controller_probing(struct controller *c);
-struct launching *controller_launching(struct controller *c);
-/* Read once a batch. */
+/* The monotonic clock, read once a batch; the clock on the wall, read now. */
 int64_t controller_now_ms(const struct controller *c);
+int64_t controller_wall_us(const struct controller *c);
+const struct world *controller_world(const struct controller *c);
+/* Runs mail of its own in the next batch. */
+void controller_post(struct controller *c, struct mail *m);
 
 /* Jobs in memory, by id ascending. */
 size_t controller_num_jobs(const struct controller *c);
@@ -112,7 +112,8 @@ void controller_launch(struct controller *c, struct launch_mail *m);
 void controller_feed(struct controller *c, struct feed_mail *m);
 /* Writes the ticket to m->ticket_fd and closes it. m lives until the batch ends. */
 void controller_ticket(struct controller *c, struct launch_mail *m);
-void controller_lease(struct controller *c, struct call *call);
+void controller_lease(struct controller *c, struct call *call, bool on);
+void controller_probe(struct controller *c, struct probe_mail *m);
 /* Look for jobs to start at the end of this batch. */
 void controller_schedule(struct controller *c);
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "server/controller_private.h"
 #include "server/msg.h"
@@ -118,7 +117,7 @@ int controller_load(struct controller *c, int64_t id, struct job **out, struct e
         controller_touch(c, j);
         snprintf(j->row.quarantine, sizeof j->row.quarantine, "%.150s", why.text);
     }
-    int64_t wait_us = row.not_before_us - clock_wall_us();
+    int64_t wait_us = row.not_before_us - controller_wall_us(c);
     if (row.state == JOB_QUEUED && wait_us > 0 && j->spec && j->spec->retry) {
         int64_t max_us = (int64_t)(j->spec->retry->max_backoff_s * 1e6);
         j->not_before_ms = c->now_ms + (wait_us < max_us ? wait_us : max_us) / 1000;

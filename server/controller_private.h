@@ -2,9 +2,6 @@
 #ifndef TANDEM_SERVER_CONTROLLER_PRIVATE_H
 #define TANDEM_SERVER_CONTROLLER_PRIVATE_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "base/buf.h"
 #include "server/controller.h"
 #include "server/outbox.h"
@@ -12,21 +9,15 @@
 struct controller {
     struct controller_options options; /* store: owned */
     struct mailbox *box;               /* owned */
-    struct launching *launching;
-    struct probing *probing;
-    pthread_t thread;
-    bool started;
-    atomic_bool stop;
-    /* Owner thread. */
-    struct job **jobs; /* owned, by id */
+    struct job **jobs;                 /* owned, by id */
     size_t num_jobs, cap_jobs;
     struct buf active;  /* struct job * */
     struct buf touched; /* struct job *, in order of their first change in this batch */
     struct outbox outbox;
-    struct mailbox_node *backlog; /* mail whose commit failed */
+    struct mailbox_node *backlog; /* mail before all other: whose commit failed, or our own */
     int64_t now_ms;
-    bool schedule; /* look for jobs to start */
-    bool failed;   /* the last batch was not committed */
+    int64_t retry_ms; /* the last batch was not committed: not before this; 0 = it was */
+    bool schedule;    /* look for jobs to start */
 };
 
 /* A job from its row, into memory. A spec that can't be read quarantines the job. */

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "server/controller_private.h"
 #include "server/job.h"
 #include "server/msg.h"
@@ -25,19 +24,29 @@ struct topology *controller_topology(struct controller *c)
     return &c->options.topology;
 }
 
-struct probing *controller_probing(struct controller *c)
-{
-    return c->probing;
-}
-
-struct launching *controller_launching(struct controller *c)
-{
-    return c->launching;
-}
-
 int64_t controller_now_ms(const struct controller *c)
 {
     return c->now_ms;
+}
+
+int64_t controller_wall_us(const struct controller *c)
+{
+    return c->options.world.wall_us(c->options.world.ctx);
+}
+
+const struct world *controller_world(const struct controller *c)
+{
+    return &c->options.world;
+}
+
+void controller_post(struct controller *c, struct mail *m)
+{
+    struct mailbox_node **last = &c->backlog;
+    while (*last) {
+        last = &(*last)->next;
+    }
+    m->node.next = NULL;
+    *last = &m->node;
 }
 
 size_t controller_num_jobs(const struct controller *c)
@@ -83,7 +92,7 @@ static int add_event(struct controller *c, struct job *j, Event *e, const char *
 {
     e->has_job_id = e->has_time_us = 1;
     e->job_id = j->row.id;
-    e->time_us = clock_wall_us();
+    e->time_us = controller_wall_us(c);
     if (j->row.attempt.number) {
         MSG_SET(e, attempt, j->row.attempt.number);
     }
@@ -128,7 +137,7 @@ int controller_move(struct controller *c, struct job *j, JobState to, const char
     j->row.target = 0;
     snprintf(j->row.cause, sizeof j->row.cause, "%s", cause);
     snprintf(j->row.message, sizeof j->row.message, "%s", message);
-    j->row.ended_us = job_state_is_end(to) ? clock_wall_us() : 0;
+    j->row.ended_us = job_state_is_end(to) ? controller_wall_us(c) : 0;
     j->since_ms = c->now_ms;
     c->schedule = true;
     Event *e = msg_new(&event__descriptor);
@@ -182,7 +191,13 @@ void controller_ticket(struct controller *c, struct launch_mail *m)
     outbox_add(&c->outbox, (struct out){.kind = OUT_TICKET, .mail = &m->mail});
 }
 
-void controller_lease(struct controller *c, struct call *call)
+void controller_lease(struct controller *c, struct call *call, bool on)
 {
-    outbox_add(&c->outbox, (struct out){.kind = OUT_LEASE, .call = call_ref(call)});
+    outbox_add(&c->outbox,
+               (struct out){.kind = on ? OUT_LEASE : OUT_UNLEASE, .call = call_ref(call)});
+}
+
+void controller_probe(struct controller *c, struct probe_mail *m)
+{
+    outbox_add(&c->outbox, (struct out){.kind = OUT_PROBE, .mail = &m->mail});
 }

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fs.h"
 #include "server/msg.h"
 #include "server/worker.h"
 
@@ -37,9 +36,6 @@ static int start(struct launching *l, struct launch_mail *m)
     if (n < 0 || (size_t)n >= sizeof logs) {
         return error_set(&m->error, ERR_INVALID_ARGUMENT, "%s: the path is too long",
                          m->ticket->job_dir);
-    }
-    if (fs_mkdirs(logs, 0700, &m->error) != 0) {
-        return -1;
     }
     snprintf(log, sizeof log, "%s/node.log", logs);
     return l->launcher->start(l->launcher, m->job_id, m->attempt, log, &m->handle, &m->ticket_fd,

@@ -2,7 +2,7 @@
  *
  *   main    signals; renews leases, so that these never wait for a disk
  *   io      two of them, in server/rpc: sockets, decoding, authentication; post mail
- *   owner   all state (server/controller.c): jobs, attempts, devices, the writing connection
+ *   owner   all state (server/owner.c): jobs, attempts, devices, the writing connection
  *   query   a read-only connection: lists, curves
  *   feed    a read-only connection: watchers, logs that are followed
  *   launch  tandem-nodes: start, look for, kill; waits for none of them
@@ -25,6 +25,8 @@
 #include "server/folder.h"
 #include "server/msg.h"
 #include "server/options.h"
+#include "server/owner.h"
+#include "server/world_real.h"
 
 #define STOP_GRACE_MS 500
 
@@ -35,9 +37,8 @@ struct tandemd {
     char address[PATH_MAX + 8]; /* what is announced */
     char bin_dir[PATH_MAX];
     struct app app;
-    struct lease *lease;
-    struct launching *launching;
-    struct probing *probing;
+    struct world_real parts;
+    struct owner *owner;
     struct server *server;
 };
 
@@ -89,7 +90,7 @@ static void measure_peak(struct tandemd *d)
 {
     ProbeRequest *r = msg_new(&probe_request__descriptor);
     MSG_SET(r, device_peak, 1);
-    probing_post(d->probing, probe_mail_new(r, NULL, NULL, on_peak));
+    probing_post(d->parts.probing, probe_mail_new(r, NULL, NULL, on_peak));
 }
 
 /* ---- start and stop ---- */
@@ -125,8 +126,7 @@ static int start_threads(struct tandemd *d, struct error *err)
                                    .bin_dir = d->bin_dir,
                                    .worker_addr = d->socket,
                                    .store = store,
-                                   .auth = d->app.auth,
-                                   .lease = d->lease};
+                                   .world = world_real(&d->parts)};
     if (topology_init_local(&o.topology, d->options.devices, err) != 0 ||
         store_schema_version(store, &d->app.schema_version, err) != 0 ||
         open_reader(db, &reader, err) != 0 ||
@@ -138,7 +138,8 @@ static int start_threads(struct tandemd *d, struct error *err)
     }
     int known = store_peak_get(store, o.topology.cpu_model, &o.topology.peak_fp32,
                                &o.topology.peak_fp64, err);
-    o.feed = d->app.feed;
+    d->parts.auth = d->app.auth;
+    d->parts.feed = d->app.feed;
     if (known < 0 || controller_new(&d->app.controller, &o, err) != 0) {
         store_close(store);
         return -1;
@@ -146,9 +147,10 @@ static int start_threads(struct tandemd *d, struct error *err)
     struct mailbox *back = controller_mailbox(d->app.controller);
     struct launcher *launcher;
     if (launcher_local_new(&launcher, d->bin_dir, d->data_dir, err) != 0 ||
-        launching_new(&d->launching, launcher, back, err) != 0 ||
-        probing_new(&d->probing, d->bin_dir, back, err) != 0 ||
-        controller_start(d->app.controller, d->launching, d->probing, err) != 0) {
+        launching_new(&d->parts.launching, launcher, back, err) != 0 ||
+        probing_new(&d->parts.probing, d->bin_dir, back, err) != 0 ||
+        controller_open(d->app.controller, err) != 0 ||
+        owner_new(&d->owner, d->app.controller, err) != 0) {
         return -1;
     }
     if (!known) {
@@ -198,7 +200,8 @@ static int start(struct tandemd *d, struct error *err)
     d->app.data_dir = d->data_dir;
     d->app.started_us = clock_wall_us();
     if (auth_new(&d->app.auth, d->options.dev ? token_path : NULL, err) != 0 ||
-        lease_new(&d->lease) != 0 || start_threads(d, err) != 0 || start_server(d, err) != 0) {
+        lease_new(&d->parts.lease) != 0 || start_threads(d, err) != 0 ||
+        start_server(d, err) != 0) {
         return -1;
     }
     server_set_serving(d->server, true);
@@ -217,16 +220,14 @@ static void stop(struct tandemd *d)
         server_set_serving(d->server, false);
         server_stop(d->server, STOP_GRACE_MS);
     }
-    if (d->app.controller) {
-        controller_stop(d->app.controller);
-    }
-    launching_free(d->launching);
-    probing_free(d->probing);
+    owner_free(d->owner);
+    launching_free(d->parts.launching);
+    probing_free(d->parts.probing);
     query_free(d->app.query);
     controller_free(d->app.controller);
     feed_free(d->app.feed);
     server_free(d->server);
-    lease_free(d->lease);
+    lease_free(d->parts.lease);
     auth_free(d->app.auth);
 }
 
@@ -255,7 +256,7 @@ int main(int argc, char **argv)
     if (rc == 0) {
         const struct timespec renew = {.tv_sec = LEASE_RENEW_MS / 1000};
         while (sigtimedwait(&signals, NULL, &renew) < 0) {
-            lease_renew(d.lease);
+            lease_renew(d.parts.lease);
         }
         log_info("stopping; running jobs go on");
     } else {

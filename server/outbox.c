@@ -1,10 +1,7 @@
 #include "server/outbox.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "base/fs.h"
-#include "proto/names.h"
 #include "server/msg.h"
 
 size_t outbox_mark(const struct outbox *o)
@@ -38,51 +35,12 @@ void outbox_drop(struct outbox *o, size_t mark)
     o->entries.len = mark;
 }
 
-/* The ticket is smaller than what a pipe holds: this never blocks. */
-static void write_ticket(struct launch_mail *m)
-{
-    size_t len = launch_ticket__get_packed_size(m->ticket);
-    uint8_t *data = malloc(len);
-    ASSERT(data);
-    launch_ticket__pack(m->ticket, data);
-    fs_write_all(m->ticket_fd, data, len);
-    free(data);
-    close(m->ticket_fd);
-    m->ticket_fd = -1;
-}
-
-void outbox_run(struct outbox *o, struct launching *launching, struct feed *feed,
-                struct lease *lease)
+void outbox_run(struct outbox *o, const struct world *world)
 {
     struct out *all = (struct out *)(void *)o->entries.data;
     for (size_t i = 0; i < o->entries.len / sizeof *all; i++) {
-        struct out *e = &all[i];
-        switch (e->kind) {
-        case OUT_REPLY:
-            call_reply(e->call, e->message);
-            break;
-        case OUT_SEND:
-            call_send(e->call, e->message);
-            break;
-        case OUT_END:
-            call_fail_error(e->call, e->error);
-            break;
-        case OUT_LAUNCH:
-            launching_post(launching, (struct launch_mail *)e->mail);
-            e->mail = NULL;
-            break;
-        case OUT_FEED:
-            feed_post(feed, (struct feed_mail *)e->mail);
-            e->mail = NULL;
-            break;
-        case OUT_TICKET:
-            write_ticket((struct launch_mail *)e->mail);
-            break;
-        case OUT_LEASE:
-            lease_add(lease, e->call);
-            break;
-        }
-        release(e);
+        world->deliver(world->ctx, &all[i]);
+        release(&all[i]);
     }
     o->entries.len = 0;
 }

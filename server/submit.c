@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "plan/plan.h"
 #include "plan/spec_check.h"
 #include "proto/text.h"
@@ -57,13 +56,13 @@ static int check_tenant(JobSpec *spec, const struct caller *who, struct error *e
 }
 
 static void take_row(struct job_row *row, const JobSpec *spec, const Plan *plan,
-                     const struct caller *who)
+                     const struct caller *who, int64_t now_us)
 {
     *row = (struct job_row){.state = JOB_QUEUED,
                             .priority = spec_priority(spec),
                             .devices = (int32_t)plan->mesh->num_ranks,
                             .total_steps = plan->total_steps,
-                            .created_us = clock_wall_us(),
+                            .created_us = now_us,
                             .loss = (double)NAN,
                             .step_ms = (double)NAN,
                             .tokens_per_s = (double)NAN,
@@ -105,7 +104,7 @@ static int store_new(struct controller *c, struct probe_mail *m, JobSpec *spec, 
     const SubmitRequest *r = (const SubmitRequest *)m->mail.message;
     const struct caller *who = call_caller(m->mail.call);
     struct job_row row;
-    take_row(&row, spec, plan, who);
+    take_row(&row, spec, plan, who, controller_wall_us(c));
     struct job *j;
     if (controller_add(c, &row, spec, (ProbeReply *)text_clone(&m->reply->base), &j, err) != 0) {
         return -1;
@@ -175,8 +174,7 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
         check_nodes(c, r->spec, err) != 0) {
         return -1;
     }
-    probing_post(controller_probing(c),
-                 probe_mail_new(probe_request(r->spec), m->call, m->message, on_probed));
+    controller_probe(c, probe_mail_new(probe_request(r->spec), m->call, m->message, on_probed));
     return 0;
 }
 
@@ -222,7 +220,7 @@ int submit_on_plan(void *controller, struct mail *m, struct error *err)
     if (check_tenant(r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0) {
         return -1;
     }
-    probing_post(controller_probing(c),
-                 probe_mail_new(probe_request(r->spec), m->call, m->message, on_plan_probed));
+    controller_probe(c,
+                     probe_mail_new(probe_request(r->spec), m->call, m->message, on_plan_probed));
     return 0;
 }

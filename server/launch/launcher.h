@@ -36,8 +36,9 @@ struct launch_left {
 
 struct launcher {
     const char *name;
-    /* Starts tandem-node. Its stdout and stderr go to log_path (its folder exists). *ticket_fd: the
-     * writing end of its descriptor 3; the caller writes the packed LaunchTicket and closes it. */
+    /* Starts tandem-node. Its stdout and stderr go to log_path, whose folder is made if need be.
+     * *ticket_fd: the writing end of its descriptor 3; the caller writes the packed LaunchTicket
+     * and closes it. */
     int (*start)(struct launcher *l, int64_t job_id, int32_t attempt, const char *log_path,
                  struct launch_handle *out, int *ticket_fd, struct error *err);
     /* Sends KILL to it and to every descendant. Whether they went is for look to say. */

@@ -88,6 +88,12 @@ static int local_start(struct launcher *base, int64_t job_id, int32_t attempt, c
                        struct launch_handle *out, int *ticket_fd, struct error *err)
 {
     struct local *l = (struct local *)base;
+    char logs[PATH_MAX];
+    const char *slash = strrchr(log_path, '/');
+    snprintf(logs, sizeof logs, "%.*s", slash ? (int)(slash - log_path) : 0, log_path);
+    if (fs_mkdirs(logs, 0700, err) != 0) {
+        return -1;
+    }
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return error_errno(err, errno, "pipe");
