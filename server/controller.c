@@ -101,6 +101,7 @@ static void send_acks(struct controller *c)
         struct job *j = list[i];
         if (j->ack_due && j->worker) {
             WorkerDown *down = msg_new(&worker_down__descriptor);
+            MSG_SET(down, attempt, j->row.attempt.number);
             down->body_case = WORKER_DOWN__BODY_ACK;
             down->ack = msg_new(&ack__descriptor);
             MSG_SET(down->ack, seq, j->row.attempt.acked_seq);

@@ -48,6 +48,8 @@ static void send_lease(struct call *c)
     lease.has_ttl_ms = 1;
     lease.ttl_ms = LEASE_TTL_MS;
     WorkerDown down = WORKER_DOWN__INIT;
+    down.has_attempt = 1;
+    down.attempt = call_caller(c)->attempt;
     down.body_case = WORKER_DOWN__BODY_LEASE;
     down.lease = &lease;
     call_send(c, &down.base);

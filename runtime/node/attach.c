@@ -128,8 +128,9 @@ static void *writer_main(void *arg)
 
 static void take_down(struct attach *a, WorkerDown *down)
 {
-    if (down->has_attempt && down->attempt != a->ticket->attempt) {
-        log_warn("a command for attempt %d passed over", (int)down->attempt);
+    if (!down->has_attempt || down->attempt != a->ticket->attempt) {
+        log_warn("a command for attempt %d refused: this is attempt %d",
+                 down->has_attempt ? (int)down->attempt : 0, (int)a->ticket->attempt);
     } else if (down->body_case == WORKER_DOWN__BODY_ACK) {
         outbox_ack(a->outbox, down->ack->seq);
         mailbox_wake(a->owner);

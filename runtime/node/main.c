@@ -5,6 +5,8 @@
  *   main     owns the gang (processes, links, segment), the node's state, and all signals
  *   reader   the stream to the controller: opens it, listens, posts commands to main   (attach.c)
  *   writer   one for each stream: sends what the outbox holds                          (attach.c)
+ *   keeper   writes what is reported to the journal, reads it back            (outbox_disk.c)
+ *   syncer   makes the journal durable                                        (outbox_disk.c)
  *   gRPC's   its own pollers
  * Shared between them: outbox and mailbox, each with its lock. Ranks are started by main, which
  * lives as long as the process: they ask the kernel to die with it. */

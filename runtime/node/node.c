@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mailbox.h"
+#include "proto/journal.h"
 #include "runtime/ckpt/ckpt.h"
 #include "runtime/comm/comm_host.h"
 #include "runtime/node/attach.h"
@@ -21,8 +22,11 @@
 #include "runtime/node/outbox.h"
 #include "runtime/node/proctree.h"
 
-/* About 600,000 steps' reports: then the ranks have to wait. */
+/* About 600,000 steps' reports in memory where the disk takes none, else ten million on disk: then
+ * the ranks have to wait. */
 #define OUTBOX_MAX_BYTES ((size_t)64 << 20)
+#define OUTBOX_WINDOW_BYTES ((size_t)8 << 20)
+#define OUTBOX_DISK_BYTES ((int64_t)1 << 30)
 #define STOP_GRACE_MS 3000
 /* Once told to stop: grace, sweep, and some time to be heard. */
 #define STOP_MOST_MS 6000
@@ -334,6 +338,10 @@ static bool is_over(struct node *n)
     if (!n->abandoned && attach_lease_left_ms(n->attach) <= 0) {
         abandon(n, "the lease is over: no word from the controller");
     }
+    char why[512];
+    if (!n->abandoned && outbox_is_broken(n->outbox, why, sizeof why)) {
+        abandon(n, why);
+    }
     bool gone = !n->gang || gang_is_gone(n->gang);
     if (n->gang && gone && !n->ended) {
         AttemptEnd end = ATTEMPT_END__INIT;
@@ -345,6 +353,29 @@ static bool is_over(struct node *n)
         abandon(n, "told to stop, and nobody hears the report");
     }
     return n->ended && gone && (n->abandoned || outbox_is_settled(n->outbox));
+}
+
+static void wake(void *arg)
+{
+    mailbox_wake(arg);
+}
+
+static int open_outbox(struct node *n, struct error *err)
+{
+    char dir[PATH_MAX];
+    if (snprintf(dir, sizeof dir, "%s/logs/attempt-%d/" JOURNAL_FOLDER, n->ticket->job_dir,
+                 (int)n->ticket->attempt) >= (int)sizeof dir) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: path is too long", n->ticket->job_dir);
+    }
+    struct outbox_options options = {.job_id = n->ticket->job_id,
+                                     .attempt = n->ticket->attempt,
+                                     .max_bytes = OUTBOX_MAX_BYTES,
+                                     .window_bytes = OUTBOX_WINDOW_BYTES,
+                                     .dir = dir,
+                                     .disk_bytes = OUTBOX_DISK_BYTES,
+                                     .wake = wake,
+                                     .arg = n->mailbox};
+    return outbox_new(&n->outbox, &options, err);
 }
 
 static int open_all(struct node *n, struct error *err)
@@ -365,9 +396,11 @@ static int open_all(struct node *n, struct error *err)
     if (proctree_adopt_orphans(err) != 0) {
         return -1;
     }
-    if (mailbox_new(&n->mailbox) != 0 ||
-        outbox_new(&n->outbox, n->ticket->job_id, n->ticket->attempt, OUTBOX_MAX_BYTES) != 0) {
+    if (mailbox_new(&n->mailbox) != 0) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
+    }
+    if (open_outbox(n, err) != 0) {
+        return -1;
     }
     return attach_start(&n->attach, n->ticket, n->outbox, n->mailbox, err);
 }

@@ -1,49 +1,79 @@
 #include "runtime/node/outbox.h"
 
-#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "base/log.h"
+#include "runtime/node/outbox_state.h"
 
-#define MOST_RANKS 256
+/* ---- parcels ----------------------------------------------------------------------------------
+ */
 
-struct parcel {
-    struct parcel *next;
-    int64_t seq;
-    size_t len;
-    uint8_t body[];
-};
+struct parcel *outbox_new_parcel(int64_t seq, const void *body, size_t len)
+{
+    struct parcel *p = malloc(sizeof *p + len);
+    ASSERT(p);
+    p->next = NULL;
+    p->seq = seq;
+    p->urgent = false;
+    p->len = len;
+    if (body) {
+        memcpy(p->body, body, len);
+    }
+    return p;
+}
 
-struct outbox {
-    int64_t job_id;
-    int32_t attempt;
-    size_t max_bytes;
-    pthread_mutex_t lock;
-    pthread_cond_t filled;
-    /* Under lock from here on. */
-    struct parcel *first, **end;       /* unacknowledged, by number */
-    struct parcel *unsent;             /* the first of those that this stream hasn't carried */
-    struct parcel *latest[MOST_RANKS]; /* progress of each rank, not yet sent */
-    struct parcel *note;
-    size_t num_bytes;
-    int64_t last_seq, sent_seq, acked_seq;
-    bool interrupted;
-};
+void outbox_push(struct parcels *list, struct parcel *p)
+{
+    p->next = NULL;
+    *list->end = p;
+    list->end = &p->next;
+    list->num_bytes += sizeof *p + p->len;
+}
 
-int outbox_new(struct outbox **out, int64_t job_id, int32_t attempt, size_t max_bytes)
+struct parcel *outbox_pop(struct parcels *list)
+{
+    struct parcel *p = list->first;
+    list->first = p->next;
+    list->end = list->first ? list->end : &list->first;
+    list->num_bytes -= sizeof *p + p->len;
+    return p;
+}
+
+static void free_parcels(struct parcels *list)
+{
+    while (list->first) {
+        free(outbox_pop(list));
+    }
+}
+
+/* ---- life -------------------------------------------------------------------------------------
+ */
+
+int outbox_new(struct outbox **out, const struct outbox_options *options, struct error *err)
 {
     struct outbox *o = calloc(1, sizeof *o);
     if (!o) {
-        return -1;
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
-    o->job_id = job_id;
-    o->attempt = attempt;
-    o->max_bytes = max_bytes;
-    o->end = &o->first;
+    o->options = *options;
+    o->window.end = &o->window.first;
+    o->inbox.end = &o->inbox.first;
+    o->window_end = 1;
     o->interrupted = true;
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&o->lock, NULL);
     pthread_cond_init(&o->filled, NULL);
+    pthread_cond_init(&o->work, &attr);
+    pthread_cond_init(&o->unsynced, &attr);
+    pthread_condattr_destroy(&attr);
+    if (outbox_start_disk(o, err) != 0) {
+        free(o);
+        return -1;
+    }
     *out = o;
     return 0;
 }
@@ -53,15 +83,19 @@ void outbox_free(struct outbox *o)
     if (!o) {
         return;
     }
-    while (o->first) {
-        struct parcel *p = o->first;
-        o->first = p->next;
-        free(p);
+    outbox_stop_disk(o);
+    if (o->spool && o->acked_seq == o->last_seq) {
+        spool_remove(o->spool);
+    } else {
+        spool_free(o->spool);
     }
-    for (int i = 0; i < MOST_RANKS; i++) {
+    free_parcels(&o->window);
+    free_parcels(&o->inbox);
+    for (int i = 0; i < OUTBOX_RANKS_MAX; i++) {
         free(o->latest[i]);
     }
-    free(o->note);
+    pthread_cond_destroy(&o->unsynced);
+    pthread_cond_destroy(&o->work);
     pthread_cond_destroy(&o->filled);
     pthread_mutex_destroy(&o->lock);
     free(o);
@@ -73,50 +107,39 @@ void outbox_free(struct outbox *o)
 static struct parcel *pack(struct outbox *o, WorkerUp *message, int64_t seq)
 {
     message->has_job_id = message->has_attempt = message->has_seq = 1;
-    message->job_id = o->job_id;
-    message->attempt = o->attempt;
+    message->job_id = o->options.job_id;
+    message->attempt = o->options.attempt;
     message->seq = seq;
-    size_t len = worker_up__get_packed_size(message);
-    struct parcel *p = malloc(sizeof *p + len);
-    ASSERT(p);
-    p->next = NULL;
-    p->seq = seq;
-    p->len = len;
+    struct parcel *p = outbox_new_parcel(seq, NULL, worker_up__get_packed_size(message));
     worker_up__pack(message, p->body);
+    p->urgent = message->body_case == WORKER_UP__BODY_CHECKPOINT_DONE ||
+                message->body_case == WORKER_UP__BODY_RANK_EXIT ||
+                message->body_case == WORKER_UP__BODY_ATTEMPT_END;
     return p;
 }
 
 void outbox_put(struct outbox *o, WorkerUp *message)
 {
     pthread_mutex_lock(&o->lock);
-    struct parcel *p = pack(o, message, ++o->last_seq);
-    *o->end = p;
-    o->end = &p->next;
-    o->unsent = o->unsent ? o->unsent : p;
-    o->num_bytes += sizeof *p + p->len;
-    pthread_cond_signal(&o->filled);
-    pthread_mutex_unlock(&o->lock);
-}
-
-static void replace(struct outbox *o, struct parcel **at, WorkerUp *message)
-{
-    pthread_mutex_lock(&o->lock);
-    free(*at);
-    *at = pack(o, message, 0);
-    pthread_cond_signal(&o->filled);
+    outbox_push(&o->inbox, pack(o, message, ++o->last_seq));
+    pthread_cond_signal(&o->work);
     pthread_mutex_unlock(&o->lock);
 }
 
 void outbox_put_progress(struct outbox *o, const Progress *progress)
 {
-    if (progress->rank < 0 || progress->rank >= MOST_RANKS) {
+    if (progress->rank < 0 || progress->rank >= OUTBOX_RANKS_MAX) {
         return;
     }
     Progress copy = *progress;
     WorkerUp up = WORKER_UP__INIT;
     up.body_case = WORKER_UP__BODY_PROGRESS;
     up.progress = &copy;
-    replace(o, &o->latest[progress->rank], &up);
+    pthread_mutex_lock(&o->lock);
+    free(o->latest[progress->rank]);
+    o->latest[progress->rank] = pack(o, &up, 0);
+    pthread_cond_signal(&o->filled);
+    pthread_mutex_unlock(&o->lock);
 }
 
 void outbox_put_note(struct outbox *o, const char *text)
@@ -126,7 +149,7 @@ void outbox_put_note(struct outbox *o, const char *text)
     WorkerUp up = WORKER_UP__INIT;
     up.body_case = WORKER_UP__BODY_NOTE;
     up.note = &note;
-    replace(o, &o->note, &up);
+    outbox_put(o, &up);
 }
 
 /* ---- out --------------------------------------------------------------------------------------
@@ -134,16 +157,14 @@ void outbox_put_note(struct outbox *o, const char *text)
 
 static struct parcel *take_latest(struct outbox *o)
 {
-    for (int i = 0; i < MOST_RANKS; i++) {
+    for (int i = 0; i < OUTBOX_RANKS_MAX; i++) {
         if (o->latest[i]) {
             struct parcel *p = o->latest[i];
             o->latest[i] = NULL;
             return p;
         }
     }
-    struct parcel *p = o->note;
-    o->note = NULL;
-    return p;
+    return NULL;
 }
 
 static WorkerUp *unpack(const struct parcel *p)
@@ -177,7 +198,7 @@ WorkerUp *outbox_take(struct outbox *o)
 void outbox_rewind(struct outbox *o)
 {
     pthread_mutex_lock(&o->lock);
-    o->unsent = o->first;
+    o->unsent = o->window.first;
     o->interrupted = false;
     pthread_mutex_unlock(&o->lock);
 }
@@ -193,16 +214,18 @@ void outbox_interrupt(struct outbox *o)
 void outbox_ack(struct outbox *o, int64_t seq)
 {
     pthread_mutex_lock(&o->lock);
-    seq = seq < o->sent_seq ? seq : o->sent_seq;
-    while (o->first && o->first->seq <= seq) {
-        struct parcel *p = o->first;
-        o->first = p->next;
-        o->end = o->first ? o->end : &o->first;
-        o->unsent = o->unsent == p ? o->first : o->unsent;
-        o->num_bytes -= sizeof *p + p->len;
+    if (seq > o->sent_seq) {
+        log_warn("the controller acknowledges report %lld; %lld were sent", (long long)seq,
+                 (long long)o->sent_seq);
+        seq = o->sent_seq;
+    }
+    while (o->window.first && o->window.first->seq <= seq) {
+        struct parcel *p = outbox_pop(&o->window);
+        o->unsent = o->unsent == p ? o->window.first : o->unsent;
         free(p);
     }
     o->acked_seq = seq > o->acked_seq ? seq : o->acked_seq;
+    pthread_cond_signal(&o->work);
     pthread_mutex_unlock(&o->lock);
 }
 
@@ -212,7 +235,7 @@ void outbox_ack(struct outbox *o, int64_t seq)
 bool outbox_is_full(struct outbox *o)
 {
     pthread_mutex_lock(&o->lock);
-    bool full = o->num_bytes > o->max_bytes;
+    bool full = o->window.num_bytes + o->inbox.num_bytes > o->options.max_bytes;
     pthread_mutex_unlock(&o->lock);
     return full;
 }
@@ -220,9 +243,20 @@ bool outbox_is_full(struct outbox *o)
 bool outbox_is_settled(struct outbox *o)
 {
     pthread_mutex_lock(&o->lock);
-    bool settled = !o->first;
+    bool settled = o->acked_seq == o->last_seq;
     pthread_mutex_unlock(&o->lock);
     return settled;
+}
+
+bool outbox_is_broken(struct outbox *o, char *why, size_t size)
+{
+    pthread_mutex_lock(&o->lock);
+    bool broken = o->broken;
+    if (broken) {
+        snprintf(why, size, "%s", o->why);
+    }
+    pthread_mutex_unlock(&o->lock);
+    return broken;
 }
 
 int64_t outbox_acked_seq(struct outbox *o)

@@ -1,9 +1,15 @@
-/* What goes up to the controller. Everything that must arrive gets a number and stays here until
- * the controller has acknowledged it, through any number of broken streams. What may be lost is
- * kept as the latest only (progress of each rank, one note).
+/* What goes up to the controller. Everything that must arrive gets a number and is written to the
+ * attempt's journal before it can be sent; it stays until the controller has acknowledged it,
+ * through any number of broken streams, and the journal outlives this process. Memory holds a
+ * window of it, the rest is read back as it is needed: a controller that is away for hours costs
+ * disk. What may be lost is kept as the latest only (progress of each rank).
  *
- * One thread puts, one takes, one acknowledges. Memory is bounded by its user: outbox_is_full says
- * when to stop listening to the ranks. */
+ * Where the journal can't be written (a full disk), reports are kept in memory and sent as they
+ * are; outbox_is_full says when to stop listening to the ranks. They go to disk once that is
+ * possible.
+ *
+ * One thread puts, one takes, one acknowledges; two of its own write and sync the journal
+ * (outbox_disk.c), so that none of the others ever waits for a disk. */
 #ifndef TANDEM_RUNTIME_NODE_OUTBOX_H
 #define TANDEM_RUNTIME_NODE_OUTBOX_H
 
@@ -11,23 +17,43 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/error.h"
 #include "proto/names.h"
 
 struct outbox;
 
-int outbox_new(struct outbox **out, int64_t job_id, int32_t attempt, size_t max_bytes);
+struct outbox_options {
+    int64_t job_id;
+    int32_t attempt;
+    size_t max_bytes;     /* of memory, where the disk takes nothing; then it is full */
+    size_t window_bytes;  /* of memory otherwise */
+    const char *dir;      /* of the journal; NULL = none */
+    int64_t disk_bytes;   /* of the journal; beyond it memory fills */
+    size_t segment_bytes; /* 0 = JOURNAL_SEGMENT_BYTES */
+    /* Something has changed that the owner may wait for: room, an end. Any thread; may be NULL. */
+    void (*wake)(void *arg);
+    void *arg;
+};
+
+int outbox_new(struct outbox **out, const struct outbox_options *options, struct error *err);
+/* Writes what isn't written. A journal whose records have all been acknowledged is removed, another
+ * stays for the controller to read. */
 void outbox_free(struct outbox *o);
 
 /* Numbers the message and keeps a copy of it. Sets job_id, attempt and seq in it. */
 void outbox_put(struct outbox *o, WorkerUp *message);
 /* Replaces what this rank's latest progress was, if it hasn't gone yet. */
 void outbox_put_progress(struct outbox *o, const Progress *progress);
+/* For the job's events; arrives like any other report. */
 void outbox_put_note(struct outbox *o, const char *text);
 
 /* Over its bound. */
 bool outbox_is_full(struct outbox *o);
 /* Nothing waits for an acknowledgement. */
 bool outbox_is_settled(struct outbox *o);
+/* Reports that were only on disk can't be read back: the attempt can't be told to its end. why: in
+ * words. */
+bool outbox_is_broken(struct outbox *o, char *why, size_t size);
 int64_t outbox_acked_seq(struct outbox *o);
 
 /* A new stream: everything that isn't acknowledged goes again, oldest first. */

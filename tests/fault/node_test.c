@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "runtime/node/gang.h"
-#include "runtime/node/outbox.h"
 #include "runtime/node/proctree.h"
 #include "runtime/node/ticket.h"
 
@@ -429,117 +428,6 @@ static void freeing_a_gang_kills_it(void **state)
     assert_int_equal(proctree_children(pids, 16), 0);
 }
 
-/* ---- outbox -----------------------------------------------------------------------------------
- */
-
-static void put_step(struct outbox *o, int64_t step)
-{
-    StepMetrics m = STEP_METRICS__INIT;
-    m.has_step = 1;
-    m.step = step;
-    WorkerUp up = WORKER_UP__INIT;
-    up.body_case = WORKER_UP__BODY_METRICS;
-    up.metrics = &m;
-    outbox_put(o, &up);
-}
-
-static void put_progress(struct outbox *o, int32_t rank, int64_t step)
-{
-    Progress p = PROGRESS__INIT;
-    p.has_rank = p.has_step = 1;
-    p.rank = rank;
-    p.step = step;
-    outbox_put_progress(o, &p);
-}
-
-static void expect_seq(struct outbox *o, int64_t seq)
-{
-    WorkerUp *up = outbox_take(o);
-    assert_non_null(up);
-    assert_int_equal(up->job_id, 7);
-    assert_int_equal(up->attempt, 2);
-    assert_int_equal(up->seq, seq);
-    if (seq > 0) {
-        assert_int_equal(up->metrics->step, seq * 10);
-    }
-    worker_up__free_unpacked(up, NULL);
-}
-
-/* What wasn't acknowledged goes again on the next stream, in order, and only that. */
-static void the_outbox_sends_again_what_was_not_acknowledged(void **state)
-{
-    (void)state;
-    struct outbox *o;
-    assert_int_equal(outbox_new(&o, 7, 2, 1 << 20), 0);
-    for (int64_t i = 1; i <= 5; i++) {
-        put_step(o, i * 10);
-    }
-    assert_null(outbox_take(o)); /* no stream yet */
-    outbox_rewind(o);
-    for (int64_t i = 1; i <= 4; i++) {
-        expect_seq(o, i);
-    }
-    outbox_ack(o, 2);
-    outbox_interrupt(o);
-    assert_null(outbox_take(o));
-    outbox_rewind(o);
-    expect_seq(o, 3);
-    outbox_ack(o, 4); /* carried by the stream before */
-    expect_seq(o, 5);
-    assert_int_equal(outbox_acked_seq(o), 4);
-    assert_false(outbox_is_settled(o));
-    outbox_ack(o, 1000);
-    assert_true(outbox_is_settled(o));
-    assert_int_equal(outbox_acked_seq(o), 5);
-    put_step(o, 60);
-    expect_seq(o, 6);
-    outbox_free(o);
-}
-
-static void progress_is_merged_and_never_numbered(void **state)
-{
-    (void)state;
-    struct outbox *o;
-    assert_int_equal(outbox_new(&o, 7, 2, 1 << 20), 0);
-    for (int64_t i = 1; i <= 1000; i++) {
-        put_progress(o, 0, i);
-        put_progress(o, 3, i);
-    }
-    put_step(o, 10);
-    outbox_rewind(o);
-    expect_seq(o, 1);
-    for (int i = 0; i < 2; i++) {
-        WorkerUp *up = outbox_take(o);
-        assert_int_equal(up->seq, 0);
-        assert_int_equal(up->progress->rank, i * 3);
-        assert_int_equal(up->progress->step, 1000);
-        worker_up__free_unpacked(up, NULL);
-    }
-    put_progress(o, 300, 1); /* no such rank: passed over */
-    outbox_ack(o, 1);
-    assert_true(outbox_is_settled(o));
-    outbox_free(o);
-}
-
-static void the_outbox_says_when_it_is_full(void **state)
-{
-    (void)state;
-    struct outbox *o;
-    assert_int_equal(outbox_new(&o, 7, 2, 4096), 0);
-    int64_t num = 0;
-    while (!outbox_is_full(o)) {
-        put_step(o, ++num * 10);
-        assert_true(num < 1000);
-    }
-    outbox_rewind(o);
-    for (int64_t i = 1; i <= num; i++) {
-        expect_seq(o, i);
-    }
-    outbox_ack(o, num / 2);
-    assert_false(outbox_is_full(o));
-    outbox_free(o);
-}
-
 /* ---- ticket -----------------------------------------------------------------------------------
  */
 
@@ -596,9 +484,6 @@ int main(void)
         cmocka_unit_test(a_program_that_is_not_there_fails_for_good),
         cmocka_unit_test(no_descendant_survives_a_cancel),
         cmocka_unit_test(freeing_a_gang_kills_it),
-        cmocka_unit_test(the_outbox_sends_again_what_was_not_acknowledged),
-        cmocka_unit_test(progress_is_merged_and_never_numbered),
-        cmocka_unit_test(the_outbox_says_when_it_is_full),
         cmocka_unit_test(a_ticket_is_read_whole_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
