@@ -67,6 +67,9 @@ static enum error_code code_of_errno(int errnum)
     case ETIMEDOUT:
         return ERR_DEADLINE_EXCEEDED;
     case EINVAL:
+    case ELOOP:
+    case EISDIR:
+    case ENAMETOOLONG:
         return ERR_INVALID_ARGUMENT;
     default:
         return ERR_UNAVAILABLE;

@@ -12,15 +12,37 @@
 
 #include <ftw.h>
 
-static int read_open_file(int fd, const char *path, size_t max_bytes, char **out, size_t *len,
-                          struct error *err)
+int fs_check_regular(int fd, const char *path, struct stat *st, struct error *err)
+{
+    if (fstat(fd, st) != 0) {
+        return error_errno(err, errno, "%s", path);
+    }
+    if (!S_ISREG(st->st_mode)) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: not a regular file", path);
+    }
+    return 0;
+}
+
+int fs_open_regular(const char *path, struct stat *st, struct error *err)
+{
+    /* O_NONBLOCK: a FIFO must not hang us before fstat says what it is. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return error_errno(err, errno, "%s", path);
+    }
+    if (fs_check_regular(fd, path, st, err) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int fs_read_open(int fd, const char *path, size_t max_bytes, char **out, size_t *len,
+                 struct error *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) {
         return error_errno(err, errno, "%s", path);
-    }
-    if (!S_ISREG(st.st_mode)) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "%s: not a regular file", path);
     }
     if ((uint64_t)st.st_size > max_bytes) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "%s: %lld bytes; at most %zu are read", path,
@@ -54,12 +76,12 @@ static int read_open_file(int fd, const char *path, size_t max_bytes, char **out
 
 int fs_read_file(const char *path, size_t max_bytes, char **out, size_t *len, struct error *err)
 {
-    /* O_NONBLOCK: a FIFO must not hang us before fstat says what it is. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    int fd = fs_open_regular(path, &st, err);
     if (fd < 0) {
-        return error_errno(err, errno, "%s", path);
+        return -1;
     }
-    int rc = read_open_file(fd, path, max_bytes, out, len, err);
+    int rc = fs_read_open(fd, path, max_bytes, out, len, err);
     close(fd);
     return rc;
 }

@@ -4,16 +4,25 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/error.h"
+
+/* Opens a regular file for reading and says what it is; a FIFO or a device is an error, not a wait.
+ * Gives the descriptor. Paths that others have named go through base/roots.h. */
+int fs_open_regular(const char *path, struct stat *st, struct error *err);
+/* Is what fd holds a regular file? path is for messages. */
+int fs_check_regular(int fd, const char *path, struct stat *st, struct error *err);
+/* Reads all of a regular file that was just opened, of at most max_bytes; as fs_read_file. */
+int fs_read_open(int fd, const char *path, size_t max_bytes, char **out, size_t *len,
+                 struct error *err);
 
 /* Reads a whole regular file of at most max_bytes. *out is the caller's, NUL-terminated. */
 int fs_read_file(const char *path, size_t max_bytes, char **out, size_t *len, struct error *err);
 
 /* Replaces path: temporary name in the same folder, fsync, rename, fsync of the folder. */
-int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode,
-                    struct error *err);
+int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode, struct error *err);
 
 /* Makes a folder and those above it; an existing folder is fine. */
 int fs_mkdirs(const char *path, mode_t mode, struct error *err);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "server/allowed.h"
 #include "server/attempts_private.h"
 #include "server/job.h"
 #include "server/msg.h"
@@ -34,6 +35,7 @@ static void send_start(struct controller *c, struct job *j)
     WorkerDown *down = new_down(j, WORKER_DOWN__BODY_START);
     down->start = msg_new(&start__descriptor);
     down->start->plan = plan;
+    down->start->roots = allowed_for(controller_about(c)->allowed, j->row.tenant);
     char dir[4096];
     if (*a->resume_dir && job_dir(dir, sizeof dir, controller_about(c)->data_dir, j->row.id)) {
         msg_printf(&down->start->resume_dir, "%s/%s", dir, a->resume_dir);

@@ -9,6 +9,7 @@
 #ifndef TANDEM_SERVER_CONTROLLER_H
 #define TANDEM_SERVER_CONTROLLER_H
 
+#include "server/allowed.h"
 #include "server/feed.h"
 #include "server/launching.h"
 #include "server/mail.h"
@@ -51,6 +52,7 @@ struct controller_options {
     struct store *store;     /* owned from now on */
     struct topology topology;
     struct world world;
+    const struct allowed *allowed; /* NULL = jobs may read everything */
 };
 
 int controller_new(struct controller **out, const struct controller_options *options,

@@ -39,6 +39,7 @@ struct tandemd {
     struct app app;
     struct world_real parts;
     struct owner *owner;
+    struct allowed *allowed; /* NULL without --config */
     struct server *server;
 };
 
@@ -140,6 +141,7 @@ static int start_threads(struct tandemd *d, struct error *err)
                                &o.topology.peak_fp64, err);
     d->parts.auth = d->app.auth;
     d->parts.feed = d->app.feed;
+    o.allowed = d->allowed;
     if (known < 0 || controller_new(&d->app.controller, &o, err) != 0) {
         store_close(store);
         return -1;
@@ -198,6 +200,13 @@ static int start(struct tandemd *d, struct error *err)
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", d->data_dir);
     }
     d->app.data_dir = d->data_dir;
+    const ServerConfig *config = d->options.config;
+    if (config && allowed_new(&d->allowed, config->roots, config->n_roots, err) != 0) {
+        return -1;
+    }
+    if (config && !config->n_roots) {
+        log_warn("the config names no roots: jobs of every tenant may read all that this user can");
+    }
     d->app.started_us = clock_wall_us();
     if (auth_new(&d->app.auth, d->options.dev ? token_path : NULL, err) != 0 ||
         lease_new(&d->parts.lease) != 0 || start_threads(d, err) != 0 ||
@@ -229,6 +238,7 @@ static void stop(struct tandemd *d)
     server_free(d->server);
     lease_free(d->parts.lease);
     auth_free(d->app.auth);
+    allowed_free(d->allowed);
 }
 
 int main(int argc, char **argv)

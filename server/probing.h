@@ -1,19 +1,21 @@
-/* The probe thread: asks tandem-probe about model folders and data files, under a deadline. An
- * answer is kept as long as the files that it came from stay the same (device, inode, mtime,
- * size). */
+/* The probe thread: asks tandem-probe about model folders and data files, under a deadline.
+ *
+ * tandemd itself touches no path that a user has named: a file server that hangs would hang it, and
+ * its own rights may be wider than the tenant's. So an answer that is kept is confirmed by the
+ * probe, which opens the files that it came from and compares device, inode, size and times; that
+ * counts for every request that was there before the probe started, and for no later one. */
 #ifndef TANDEM_SERVER_PROBING_H
 #define TANDEM_SERVER_PROBING_H
 
 #include "proto/names.h"
 #include "server/mail.h"
 
-#define PROBE_DEADLINE_MS 60000
-
 struct probe_mail {
     struct mail mail;      /* first; its call and message are the submitter's, if any */
     ProbeRequest *request; /* owned */
     ProbeReply *reply;     /* owned; NULL: error says why */
     struct error error;
+    int64_t posted_ns; /* monotonic */
     int (*then)(void *controller, struct mail *m, struct error *err);
 };
 

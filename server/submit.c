@@ -8,13 +8,15 @@
 #include "plan/plan.h"
 #include "plan/spec_check.h"
 #include "proto/text.h"
+#include "server/allowed.h"
 #include "server/attempts.h"
 #include "server/controller.h"
 #include "server/msg.h"
 
-static ProbeRequest *probe_request(const JobSpec *spec)
+static ProbeRequest *probe_request(const struct controller *c, const JobSpec *spec)
 {
     ProbeRequest *r = msg_new(&probe_request__descriptor);
+    r->roots = allowed_for(controller_about(c)->allowed, spec->tenant);
     if (spec->model) {
         r->model = (ModelSpec *)text_clone(&spec->model->base);
     }
@@ -174,7 +176,7 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
         check_nodes(c, r->spec, err) != 0) {
         return -1;
     }
-    controller_probe(c, probe_mail_new(probe_request(r->spec), m->call, m->message, on_probed));
+    controller_probe(c, probe_mail_new(probe_request(c, r->spec), m->call, m->message, on_probed));
     return 0;
 }
 
@@ -220,7 +222,7 @@ int submit_on_plan(void *controller, struct mail *m, struct error *err)
     if (check_tenant(r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0) {
         return -1;
     }
-    controller_probe(c,
-                     probe_mail_new(probe_request(r->spec), m->call, m->message, on_plan_probed));
+    controller_probe(
+        c, probe_mail_new(probe_request(c, r->spec), m->call, m->message, on_plan_probed));
     return 0;
 }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/roots.h"
 #include "kernels/tensor.h"
 #include "plan/params.h"
 #include "proto/names.h"
@@ -43,8 +44,9 @@ void ckpt_init_random(const struct ckpt_state *state, uint64_t seed);
 
 /* Fills weights from a Hugging Face folder. Every parameter must be there with its shape; a tensor
  * that the model doesn't know is an error that names it (rotary inv_freq buffers and a tied
- * lm_head copy are passed over). */
-int ckpt_load_hf(const char *dir, const struct ckpt_state *state, struct error *err);
+ * lm_head copy are passed over). roots: where its files may lie; NULL = anywhere. */
+int ckpt_load_hf(const struct roots *roots, const char *dir, const struct ckpt_state *state,
+                 struct error *err);
 
 /* Saving, in two steps so that a trainer can put a barrier between them: every writer's part
  * (blocking; run it off the compute thread for async saves), then the commit by writer 0.

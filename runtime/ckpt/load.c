@@ -48,7 +48,7 @@ static int open_file(struct load *l, const char *name, struct error *err)
         return -1;
     }
     snprintf(l->file_name, sizeof l->file_name, "%s", name);
-    return st_open(&l->file, path, err);
+    return st_open(&l->file, NULL, path, err);
 }
 
 static int load_tensor(struct load *l, const struct param *p, const char *suffix, void *flat,

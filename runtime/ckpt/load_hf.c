@@ -57,10 +57,11 @@ static int fill_all(const char *dir, const struct st_folder *folder, const struc
     return 0;
 }
 
-int ckpt_load_hf(const char *dir, const struct ckpt_state *state, struct error *err)
+int ckpt_load_hf(const struct roots *roots, const char *dir, const struct ckpt_state *state,
+                 struct error *err)
 {
     struct st_folder *folder;
-    if (st_folder_open(&folder, dir, err) != 0) {
+    if (st_folder_open(&folder, roots, dir, err) != 0) {
         return -1;
     }
     int rc = check_known(dir, folder, state->table, err);

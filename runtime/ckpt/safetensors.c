@@ -1,7 +1,6 @@
 #include "runtime/ckpt/safetensors.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -67,19 +66,12 @@ static int read_header(struct st_file *f, struct error *err)
     return rc;
 }
 
-static int open_file(struct st_file *f, struct error *err)
+static int open_file(struct st_file *f, const struct roots *roots, struct error *err)
 {
-    /* O_NONBLOCK: a FIFO must not hang us before fstat says what it is. */
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0) {
-        return error_errno(err, errno, "%s", f->path);
-    }
     struct stat st;
-    if (fstat(f->fd, &st) != 0) {
-        return error_errno(err, errno, "%s", f->path);
-    }
-    if (!S_ISREG(st.st_mode)) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "%s: not a regular file", f->path);
+    f->fd = roots_open(roots, f->path, &st, err);
+    if (f->fd < 0) {
+        return -1;
     }
     f->size_bytes = (uint64_t)st.st_size;
     if (read_header(f, err) != 0) {
@@ -93,7 +85,7 @@ static int open_file(struct st_file *f, struct error *err)
     return 0;
 }
 
-int st_open(struct st_file **out, const char *path, struct error *err)
+int st_open(struct st_file **out, const struct roots *roots, const char *path, struct error *err)
 {
     struct st_file *f = calloc(1, sizeof *f);
     char *copy = strdup(path);
@@ -103,7 +95,8 @@ int st_open(struct st_file **out, const char *path, struct error *err)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "%s: out of memory", path);
     }
     f->path = copy;
-    if (open_file(f, err) != 0) {
+    f->fd = -1;
+    if (open_file(f, roots, err) != 0) {
         st_close(f);
         return -1;
     }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/roots.h"
 
 #define ST_DIMS_MAX 8
 #define ST_HEADER_MAX_BYTES 100000000u
@@ -43,9 +44,9 @@ void st_header_free(struct st_header *h);
 /* NULL: not there. */
 const struct st_tensor *st_header_find(const struct st_header *h, const char *name);
 
-/* An open file, its header checked. */
+/* An open file, its header checked. roots: where it may lie; NULL = anywhere. */
 struct st_file;
-int st_open(struct st_file **out, const char *path, struct error *err);
+int st_open(struct st_file **out, const struct roots *roots, const char *path, struct error *err);
 void st_close(struct st_file *f);
 const struct st_header *st_file_header(const struct st_file *f);
 const char *st_file_path(const struct st_file *f);
@@ -53,9 +54,11 @@ const char *st_file_path(const struct st_file *f);
  * touches what is gone dies); others are read by st_read_elements. */
 const void *st_file_data(const struct st_file *f, const struct st_tensor *t);
 
-/* A model folder: model.safetensors, or model.safetensors.index.json with its shards. */
+/* A model folder: model.safetensors, or model.safetensors.index.json with its shards.
+ * roots: where they may lie; NULL = anywhere. */
 struct st_folder;
-int st_folder_open(struct st_folder **out, const char *dir, struct error *err);
+int st_folder_open(struct st_folder **out, const struct roots *roots, const char *dir,
+                   struct error *err);
 void st_folder_close(struct st_folder *f);
 /* Which file has it; NULL: not there. */
 const struct st_tensor *st_folder_find(const struct st_folder *f, const char *name,

@@ -95,14 +95,15 @@ static int read_names(struct st_folder *f, const char *index, const json_t *map,
     return 0;
 }
 
-static int open_files(struct st_folder *f, const char *dir, struct error *err)
+static int open_files(struct st_folder *f, const struct roots *roots, const char *dir,
+                      struct error *err)
 {
     for (int32_t i = 0; i < f->num_files; i++) {
         char path[PATH_MAX];
         if (!fs_join(path, sizeof path, dir, f->names[i])) {
             return error_set(err, ERR_INVALID_ARGUMENT, "%s: path is too long", dir);
         }
-        if (st_open(&f->files[i], path, err) != 0) {
+        if (st_open(&f->files[i], roots, path, err) != 0) {
             return -1;
         }
         f->num_entries += st_file_header(f->files[i])->num_tensors;
@@ -157,16 +158,11 @@ static int check_map(const struct st_folder *f, const char *index, const json_t 
     return 0;
 }
 
-static int open_index(struct st_folder *f, const char *dir, const char *index, struct error *err)
+static int read_index(struct st_folder *f, const struct roots *roots, const char *dir,
+                      const char *index, const char *text, size_t len, struct error *err)
 {
-    char *text;
-    size_t len;
-    if (fs_read_file(index, INDEX_MAX_BYTES, &text, &len, err) != 0) {
-        return -1;
-    }
     json_error_t fault;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &fault);
-    free(text);
     if (!root) {
         return error_set(err, ERR_INVALID_ARGUMENT, "%s:%d:%d: %s", index, fault.line, fault.column,
                          fault.text);
@@ -174,7 +170,7 @@ static int open_index(struct st_folder *f, const char *dir, const char *index, s
     const json_t *map = json_object_get(root, "weight_map");
     int rc = read_names(f, index, map, err);
     if (rc == 0) {
-        rc = open_files(f, dir, err);
+        rc = open_files(f, roots, dir, err);
     }
     if (rc == 0) {
         rc = merge(f, dir, err);
@@ -186,33 +182,52 @@ static int open_index(struct st_folder *f, const char *dir, const char *index, s
     return rc;
 }
 
-static int open_folder(struct st_folder *f, const char *dir, struct error *err)
+static int open_single(struct st_folder *f, const struct roots *roots, const char *dir,
+                       struct error *err)
 {
-    char single[PATH_MAX], index[PATH_MAX];
-    if (!fs_join(single, sizeof single, dir, "model.safetensors") ||
-        !fs_join(index, sizeof index, dir, "model.safetensors.index.json")) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "%s: path is too long", dir);
-    }
-    if (!fs_exists(single) && fs_exists(index)) {
-        return open_index(f, dir, index, err);
-    }
-    if (!fs_exists(single)) {
-        return error_set(err, ERR_NOT_FOUND,
-                         "%s: holds neither model.safetensors nor model.safetensors.index.json",
-                         dir);
-    }
     f->names[0] = strdup("model.safetensors");
     if (!f->names[0]) {
         return out_of_memory(dir, err);
     }
     f->num_files = 1;
-    if (open_files(f, dir, err) != 0) {
-        return -1;
-    }
-    return merge(f, dir, err);
+    return open_files(f, roots, dir, err) == 0 ? merge(f, dir, err) : -1;
 }
 
-int st_folder_open(struct st_folder **out, const char *dir, struct error *err)
+/* model.safetensors where there is one. "Not there" is found out by opening: what lies outside of
+ * the roots isn't to be told from what doesn't exist. */
+static int open_folder(struct st_folder *f, const struct roots *roots, const char *dir,
+                       struct error *err)
+{
+    char index[PATH_MAX], *text;
+    size_t len;
+    struct error why = {0};
+    if (!fs_join(index, sizeof index, dir, "model.safetensors.index.json")) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: path is too long", dir);
+    }
+    if (open_single(f, roots, dir, &why) == 0) {
+        return 0;
+    }
+    if (why.code != ERR_NOT_FOUND) {
+        return error_set(err, why.code, "%s", why.text);
+    }
+    free(f->names[0]);
+    f->names[0] = NULL;
+    f->num_files = 0;
+    if (roots_read_file(roots, index, INDEX_MAX_BYTES, &text, &len, &why) != 0) {
+        if (why.code == ERR_NOT_FOUND) {
+            return error_set(err, ERR_NOT_FOUND,
+                             "%s: holds neither model.safetensors nor model.safetensors.index.json",
+                             dir);
+        }
+        return error_set(err, why.code, "%s", why.text);
+    }
+    int rc = read_index(f, roots, dir, index, text, len, err);
+    free(text);
+    return rc;
+}
+
+int st_folder_open(struct st_folder **out, const struct roots *roots, const char *dir,
+                   struct error *err)
 {
     struct st_folder *f = calloc(1, sizeof *f);
     if (f) {
@@ -223,7 +238,7 @@ int st_folder_open(struct st_folder **out, const char *dir, struct error *err)
         st_folder_close(f);
         return out_of_memory(dir, err);
     }
-    if (open_folder(f, dir, err) != 0) {
+    if (open_folder(f, roots, dir, err) != 0) {
         st_folder_close(f);
         return -1;
     }

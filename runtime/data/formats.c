@@ -1,7 +1,6 @@
 #include "runtime/data/formats.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,19 +36,12 @@ int formats_parse(const char *word, enum data_format *out, struct error *err)
                      "\"%.64s\" is not a data format; text, u16 and u32 are", word);
 }
 
-static int open_file(struct token_file *f, struct error *err)
+static int open_file(struct token_file *f, const struct roots *roots, struct error *err)
 {
-    /* O_NONBLOCK: a FIFO must not hang us before fstat says what it is. */
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0) {
-        return error_errno(err, errno, "%s", f->path);
-    }
     struct stat st;
-    if (fstat(f->fd, &st) != 0) {
-        return error_errno(err, errno, "%s", f->path);
-    }
-    if (!S_ISREG(st.st_mode)) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "%s: not a regular file", f->path);
+    f->fd = roots_open(roots, f->path, &st, err);
+    if (f->fd < 0) {
+        return -1;
     }
     f->size_bytes = (int64_t)st.st_size;
     size_t token_bytes = formats[f->format].token_bytes;
@@ -61,8 +53,8 @@ static int open_file(struct token_file *f, struct error *err)
     return 0;
 }
 
-int formats_open(struct token_file **out, const char *path, enum data_format format,
-                 struct error *err)
+int formats_open(struct token_file **out, const struct roots *roots, const char *path,
+                 enum data_format format, struct error *err)
 {
     struct token_file *f = calloc(1, sizeof *f);
     char *copy = strdup(path);
@@ -72,7 +64,7 @@ int formats_open(struct token_file **out, const char *path, enum data_format for
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "%s: out of memory", path);
     }
     *f = (struct token_file){.path = copy, .fd = -1, .format = format};
-    if (open_file(f, err) != 0) {
+    if (open_file(f, roots, err) != 0) {
         formats_close(f);
         return -1;
     }

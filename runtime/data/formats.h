@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/roots.h"
 
 enum data_format { DATA_TEXT, DATA_U16, DATA_U32 };
 
@@ -13,10 +14,10 @@ enum data_format { DATA_TEXT, DATA_U16, DATA_U32 };
 int formats_parse(const char *word, enum data_format *out, struct error *err);
 
 /* An open token file. Read with pread: reads are small, and a file that shrinks under us is an
- * error then, not a SIGBUS. Any thread may read. */
+ * error then, not a SIGBUS. Any thread may read. roots: where it may lie; NULL = anywhere. */
 struct token_file;
-int formats_open(struct token_file **out, const char *path, enum data_format format,
-                 struct error *err);
+int formats_open(struct token_file **out, const struct roots *roots, const char *path,
+                 enum data_format format, struct error *err);
 void formats_close(struct token_file *f);
 int64_t formats_num_tokens(const struct token_file *f);
 int64_t formats_size_bytes(const struct token_file *f);

@@ -102,7 +102,7 @@ static int set_up(struct loader *l, const struct loader_options *o, struct error
         return error_set(err, ERR_UNIMPLEMENTED, "tokenizer is \"%.64s\"; bytes is built",
                          o->tokenizer);
     }
-    if (formats_open(&l->file, o->path, format, err) != 0 ||
+    if (formats_open(&l->file, o->roots, o->path, format, err) != 0 ||
         count_samples(l, o, back_to_back, err) != 0) {
         return -1;
     }

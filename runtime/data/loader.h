@@ -11,12 +11,14 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/roots.h"
 #include "proto/names.h"
 
 struct loader;
 
 struct loader_options {
     const char *path;
+    const struct roots *roots; /* where path may lie; NULL = anywhere; borrowed for the open */
     const char *format;    /* text, u16, u32 */
     const char *window;    /* T, T+1 */
     const char *tokenizer; /* bytes */

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/fs.h"
@@ -164,11 +163,12 @@ static int check_folder(const char *dir, const struct st_folder *folder, const M
 
 /* ---- */
 
-static int read_config(const char *path, ModelConfig **out, struct error *err)
+static int read_config(const struct roots *roots, const char *path, ModelConfig **out,
+                       struct error *err)
 {
     char *text;
     size_t len;
-    if (fs_read_file(path, CONFIG_READ_MAX, &text, &len, err) != 0) {
+    if (roots_read_file(roots, path, CONFIG_READ_MAX, &text, &len, err) != 0) {
         return -1;
     }
     int rc = config_parse(path, text, len, out, err);
@@ -205,26 +205,22 @@ static void fill_from_folder(ModelFacts *f, const char *dir, const struct st_fol
     }
 }
 
-static int probe_folder(const char *dir, ModelFacts **out, struct error *err)
+static int probe_folder(const struct roots *roots, const char *dir, ModelFacts **out,
+                        struct error *err)
 {
-    struct stat st;
     char path[PATH_MAX];
-    if (stat(dir, &st) != 0) {
-        return error_errno(err, errno, "model.path: %s", dir);
-    }
-    if (!S_ISDIR(st.st_mode)) {
-        return error_set(err, ERR_INVALID_ARGUMENT,
-                         "model.path: %s is not a folder (model.config takes a config.json)", dir);
+    if (roots_check_dir(roots, dir, err) != 0) {
+        return error_wrap(err, "model.path");
     }
     ModelConfig *config;
     struct st_folder *folder;
     if (!fs_join(path, sizeof path, dir, "config.json")) {
         return error_set(err, ERR_INVALID_ARGUMENT, "model.path: too long");
     }
-    if (read_config(path, &config, err) != 0) {
+    if (read_config(roots, path, &config, err) != 0) {
         return error_wrap(err, "model.path");
     }
-    if (st_folder_open(&folder, dir, err) != 0) {
+    if (st_folder_open(&folder, roots, dir, err) != 0) {
         model_config__free_unpacked(config, NULL);
         return error_wrap(err, "model.path");
     }
@@ -240,18 +236,19 @@ static int probe_folder(const char *dir, ModelFacts **out, struct error *err)
     return rc;
 }
 
-int probe_model(const ModelSpec *model, ModelFacts **out, struct error *err)
+int probe_model(const struct roots *roots, const ModelSpec *model, ModelFacts **out,
+                struct error *err)
 {
     if (model->path) {
         return probe_check_path("model.path", model->path, err) != 0
                    ? -1
-                   : probe_folder(model->path, out, err);
+                   : probe_folder(roots, model->path, out, err);
     }
     ModelConfig *config;
     if (probe_check_path("model.config", model->config, err) != 0) {
         return -1;
     }
-    if (read_config(model->config, &config, err) != 0) {
+    if (read_config(roots, model->config, &config, err) != 0) {
         return error_wrap(err, "model.config");
     }
     *out = facts_new(config);

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/peak.h"
 #include "proto/text.h"
+#include "runtime/probe/files.h"
 
 #define SOURCES_MAX 1024
 
@@ -21,7 +22,8 @@ int probe_check_path(const char *field, const char *path, struct error *err)
     return 0;
 }
 
-static int answer_sources(const ProbeRequest *request, ProbeReply *reply, struct error *err)
+static int answer_sources(const ProbeRequest *request, const struct roots *roots, ProbeReply *reply,
+                          struct error *err)
 {
     if (request->n_sources > SOURCES_MAX) {
         return error_set(err, ERR_INVALID_ARGUMENT, "data.train: %zu sources, at most %d",
@@ -30,7 +32,7 @@ static int answer_sources(const ProbeRequest *request, ProbeReply *reply, struct
     reply->sources = calloc(request->n_sources + 1, sizeof *reply->sources);
     ASSERT(reply->sources);
     for (size_t i = 0; i < request->n_sources; i++) {
-        if (probe_source(request->sources[i], &reply->sources[i], err) != 0) {
+        if (probe_source(roots, request->sources[i], &reply->sources[i], err) != 0) {
             return -1;
         }
         reply->n_sources++;
@@ -38,17 +40,18 @@ static int answer_sources(const ProbeRequest *request, ProbeReply *reply, struct
     return 0;
 }
 
-static int answer(const ProbeRequest *request, ProbeReply *reply, struct error *err)
+static int answer(const ProbeRequest *request, const struct roots *roots, ProbeReply *reply,
+                  struct error *err)
 {
     if (request->tokenizer && strcmp(request->tokenizer, "bytes") != 0) {
         return error_set(err, ERR_UNIMPLEMENTED,
                          "data.tokenizer: \"%.200s\" is not supported yet; bytes is",
                          request->tokenizer);
     }
-    if (request->model && probe_model(request->model, &reply->model, err) != 0) {
+    if (request->model && probe_model(roots, request->model, &reply->model, err) != 0) {
         return -1;
     }
-    if (answer_sources(request, reply, err) != 0) {
+    if (answer_sources(request, roots, reply, err) != 0) {
         return -1;
     }
     if (request->device_peak) {
@@ -59,11 +62,19 @@ static int answer(const ProbeRequest *request, ProbeReply *reply, struct error *
     return 0;
 }
 
-ProbeReply *probe_refuse(const struct error *err)
+static ProbeReply *new_reply(void)
 {
     ProbeReply *reply = malloc(sizeof *reply);
     ASSERT(reply);
     probe_reply__init(reply);
+    return reply;
+}
+
+ProbeReply *probe_refuse(const struct error *err)
+{
+    ProbeReply *reply = new_reply();
+    reply->has_error_code = 1;
+    reply->error_code = err->code;
     reply->error = strdup(err->text);
     ASSERT(reply->error);
     /* A file's name or content may hold bytes that no message carries. */
@@ -77,11 +88,15 @@ ProbeReply *probe_refuse(const struct error *err)
 
 ProbeReply *probe_answer(const ProbeRequest *request)
 {
-    ProbeReply *reply = malloc(sizeof *reply);
-    ASSERT(reply);
-    probe_reply__init(reply);
+    ProbeReply *reply = new_reply();
+    struct roots roots = files_roots(request->roots, NULL);
+    if (request->n_known && files_unchanged(&roots, request->known, request->n_known)) {
+        reply->has_unchanged = reply->unchanged = 1;
+        return reply;
+    }
     struct error err = {0};
-    if (answer(request, reply, &err) == 0 &&
+    roots = files_roots(request->roots, reply);
+    if (answer(request, &roots, reply, &err) == 0 &&
         text_check_message(&reply->base, TEXT_MAX_BYTES, &err) == 0) {
         return reply;
     }

@@ -28,14 +28,15 @@ static int scan(const struct token_file *file, int64_t *max_token, struct error 
     return rc;
 }
 
-static int fill(DataFacts *facts, const SourceSpec *source, struct error *err)
+static int fill(DataFacts *facts, const struct roots *roots, const SourceSpec *source,
+                struct error *err)
 {
     enum data_format format;
     struct token_file *file;
     if (formats_parse(source->format ? source->format : "", &format, err) != 0) {
         return error_wrap(err, "data.train: format");
     }
-    if (formats_open(&file, source->path, format, err) != 0) {
+    if (formats_open(&file, roots, source->path, format, err) != 0) {
         return error_wrap(err, "data.train");
     }
     facts->path = strdup(source->path);
@@ -49,7 +50,8 @@ static int fill(DataFacts *facts, const SourceSpec *source, struct error *err)
     return rc == 0 ? 0 : error_wrap(err, "data.train");
 }
 
-int probe_source(const SourceSpec *source, DataFacts **out, struct error *err)
+int probe_source(const struct roots *roots, const SourceSpec *source, DataFacts **out,
+                 struct error *err)
 {
     if (probe_check_path("data.train", source->path, err) != 0) {
         return -1;
@@ -57,7 +59,7 @@ int probe_source(const SourceSpec *source, DataFacts **out, struct error *err)
     DataFacts *facts = malloc(sizeof *facts);
     ASSERT(facts);
     data_facts__init(facts);
-    if (fill(facts, source, err) != 0) {
+    if (fill(facts, roots, source, err) != 0) {
         data_facts__free_unpacked(facts, NULL);
         return -1;
     }

@@ -158,11 +158,24 @@ static int open_saver(struct rank *r, struct error *err)
     return saver_new(&r->saver, &options, err);
 }
 
+/* Checked again here, where the files are opened: a link may have been turned since the probe. */
+static struct roots allowed(const struct rank *r)
+{
+    const Roots *m = r->options->start->start->roots;
+    return m != NULL ? (struct roots){.limited = true,
+                                      .tenant = m->tenant,
+                                      .dirs = (const char *const *)m->read,
+                                      .num = m->n_read}
+                     : (struct roots){0};
+}
+
 static int open_loader(struct rank *r, struct error *err)
 {
     struct loader_options options;
     if (loader_options_from_plan(&options, r->plan, r->idx) != 0)
         return error_set(err, ERR_INTERNAL, "the plan names no training data");
+    struct roots roots = allowed(r);
+    options.roots = &roots;
     return loader_open(&r->loader, &options, err);
 }
 
@@ -203,8 +216,9 @@ static int fill_weights(struct rank *r, struct error *err)
         return resume(r, resume_dir, err);
     struct ckpt_state state = live_state(r);
     const ModelFacts *model = r->plan->model;
+    struct roots roots = allowed(r);
     if (model->path != NULL && model->path[0] != '\0')
-        return ckpt_load_hf(model->path, &state, err);
+        return ckpt_load_hf(&roots, model->path, &state, err);
     ckpt_init_random(&state, r->plan->spec->model->init_seed);
     return 0;
 }

@@ -115,7 +115,7 @@ static int open_model(struct generator *g, const char *dir, struct error *err)
     };
     struct ckpt_meta meta;
     int rc = has_file(dir, "manifest.json") ? ckpt_load(dir, &state, &meta, err)
-                                            : ckpt_load_hf(dir, &state, err);
+                                            : ckpt_load_hf(NULL, dir, &state, err);
     return rc != 0 ? -1 : model_new(&g->model, &options, err);
 }
 

@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ASSERT(fs_write_all(fd, data, size) == 0);
     struct st_file *f;
     struct error err = {0};
-    if (st_open(&f, path, &err) != 0) {
+    if (st_open(&f, NULL, path, &err) != 0) {
         ASSERT(err.code == ERR_INVALID_ARGUMENT && err.text[0]);
         return 0;
     }

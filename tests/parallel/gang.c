@@ -101,7 +101,7 @@ static void read_data(const SourceSpec *source, DataFacts *facts)
     struct token_file *file = NULL;
     enum data_format format;
     if (formats_parse(source->format, &format, &err) != 0 ||
-        formats_open(&file, source->path, format, &err) != 0)
+        formats_open(&file, NULL, source->path, format, &err) != 0)
         fail_msg("%s", err.text);
     data_facts__init(facts);
     facts->path = source->path;

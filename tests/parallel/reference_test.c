@@ -59,7 +59,7 @@ static struct batch open_batch(const struct golden *golden)
 {
     struct batch b = {0};
     struct error err = {0};
-    if (st_open(&b.file, golden_path(golden, "reference.safetensors"), &err) != 0)
+    if (st_open(&b.file, NULL, golden_path(golden, "reference.safetensors"), &err) != 0)
         fail_msg("%s", err.text);
     b.num_targets = NUM_ROWS * golden->seq_len;
     b.ids = read_ints(&b, "tokens", b.num_targets);
@@ -124,7 +124,7 @@ static void *run_share(void *arg)
     double *loss = dev->ops->alloc(dev, sizeof(*loss), MEM_DEVICE);
     ASSERT(weights != NULL && grads != NULL && loss != NULL);
     struct ckpt_state state = {.table = &table, .dtype = DTYPE_F64, .weights = weights};
-    ASSERT(ckpt_load_hf(s->model_path, &state, &err) == 0);
+    ASSERT(ckpt_load_hf(NULL, s->model_path, &state, &err) == 0);
 
     struct model_options model_options = {
         .config = s->plan->model->config,
@@ -321,7 +321,7 @@ static void check_logits(const struct golden *golden)
     assert_int_equal(params_expand(plan, 0, &table, &err), 0);
     double *weights = calloc((size_t)table.flat_numel, sizeof(*weights));
     struct ckpt_state state = {.table = &table, .dtype = DTYPE_F64, .weights = weights};
-    assert_int_equal(ckpt_load_hf(golden_path(golden, ""), &state, &err), 0);
+    assert_int_equal(ckpt_load_hf(NULL, golden_path(golden, ""), &state, &err), 0);
     struct model_options options = {
         .config = plan->model->config,
         .table = &table,

@@ -311,7 +311,7 @@ static void an_export_killed_anywhere_is_whole_or_absent(void **state)
             }
             through = runs_through(n, export_now, &newer);
             if (fs_exists(out)) {
-                if (ckpt_load_hf(out, &got.state, &err) != 0) {
+                if (ckpt_load_hf(NULL, out, &got.state, &err) != 0) {
                     fail_msg("%s", err.text);
                 }
                 assert_true(same_weights(&got, &newer) ||
@@ -320,7 +320,7 @@ static void an_export_killed_anywhere_is_whole_or_absent(void **state)
                 assert_false(through);
             }
             export_now(&newer);
-            assert_int_equal(ckpt_load_hf(out, &got.state, &err), 0);
+            assert_int_equal(ckpt_load_hf(NULL, out, &got.state, &err), 0);
             assert_true(same_weights(&got, &newer));
             char left[140];
             snprintf(left, sizeof left, "%s.tmp", out);

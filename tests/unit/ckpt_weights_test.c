@@ -150,7 +150,7 @@ static void write_hf(const char *name, struct st_tensor *tensors, int32_t num, c
 static void load_hf_fails(const struct ckpt_state *s, const char *words)
 {
     struct error err = {0};
-    if (ckpt_load_hf(root, s, &err) == 0) {
+    if (ckpt_load_hf(NULL, root, s, &err) == 0) {
         fail_msg("was loaded, though: %s", words);
     }
     if (!strstr(err.text, words)) {
@@ -176,7 +176,7 @@ static void a_folder_must_have_exactly_the_models_tensors(void **state)
                              {.name = names[2], .dtype = ST_F32, .num_dims = 1, .shape = {2}},
                              {.name = names[3], .dtype = ST_F32, .num_dims = 1, .shape = {2}}};
     write_hf("model.safetensors", t, 4, data);
-    if (ckpt_load_hf(root, &s, &err) != 0) {
+    if (ckpt_load_hf(NULL, root, &s, &err) != 0) {
         fail_msg("%s", err.text);
     }
     assert_true(v[0] == 4 && v[3] == 7 && v[16] == 1 && v[18] == 3 && v[4] == 0 && v[19] == 0);
@@ -224,11 +224,11 @@ static void an_export_loads_again_and_equals(void **state)
             fixture_new(&f, kind ? DTYPE_F64 : DTYPE_F32, false, 9 + i);
             fixture_like(&got, &f);
             export_ok(out, &f, &config, sizes[i]);
-            if (ckpt_load_hf(out, &got.state, &err) != 0) {
+            if (ckpt_load_hf(NULL, out, &got.state, &err) != 0) {
                 fail_msg("%s", err.text);
             }
             fixture_assert_equal(&got, &f);
-            assert_int_equal(st_folder_open(&folder, out, &err), 0);
+            assert_int_equal(st_folder_open(&folder, NULL, out, &err), 0);
             int32_t files = st_folder_num_files(folder);
             st_folder_close(folder);
             assert_true(i == 0 ? files == 1 : i == 1 ? files > 1 : files == f.table.num_params);

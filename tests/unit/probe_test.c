@@ -155,7 +155,50 @@ static void assert_no_error(const ProbeReply *r)
     }
 }
 
+/* Below tmp/in only. */
+static ProbeReply *probe_below_in(const char *model_path, const char *model_config,
+                                  const char *source_path)
+{
+    char dir[128], *dirs[] = {dir};
+    Roots roots = ROOTS__INIT;
+    ModelSpec model = MODEL_SPEC__INIT;
+    SourceSpec source = SOURCE_SPEC__INIT, *list[] = {&source};
+    ProbeRequest request = PROBE_REQUEST__INIT;
+    snprintf(dir, sizeof dir, "%s/in", tmp);
+    roots.tenant = (char *)(uintptr_t) "red";
+    roots.read = dirs;
+    roots.n_read = 1;
+    request.roots = &roots;
+    model.path = (char *)(uintptr_t)model_path;
+    model.config = (char *)(uintptr_t)model_config;
+    source.path = (char *)(uintptr_t)source_path;
+    source.format = (char *)(uintptr_t) "text";
+    request.model = model_path || model_config ? &model : NULL;
+    request.sources = list;
+    request.n_sources = source_path ? 1 : 0;
+    return probe(&request);
+}
+
+static void assert_outside(ProbeReply *r, const char *field)
+{
+    char words[256];
+    assert_int_equal(r->error_code, ERR_PERMISSION_DENIED);
+    snprintf(words, sizeof words, "outside of what tenant red may read: %s/in", tmp);
+    assert_non_null(r->error);
+    assert_int_equal(strncmp(r->error, field, strlen(field)), 0);
+    assert_refused(r, words);
+}
+
 /* ---- folders to break ---- */
+
+static void copy_to(const char *name, const char *from)
+{
+    char *data;
+    size_t len;
+    assert_int_equal(fs_read_file(from, 1 << 24, &data, &len, NULL), 0);
+    assert_int_equal(fs_write_atomic(in_tmp(name), data, len, 0600, NULL), 0);
+    free(data);
+}
 
 static void copy_file(const char *from_dir, const char *name, size_t max_bytes)
 {
@@ -308,7 +351,7 @@ static void folders_fifos_and_devices_are_not_read(void **state)
 {
     (void)state;
     assert_refused(probe_model_dir(in_tmp("none")), "No such file");
-    assert_refused(probe_model_dir(TINY "/config.json"), "is not a folder");
+    assert_refused(probe_model_dir(TINY "/config.json"), "not a folder");
     assert_refused(probe_model_dir(tmp), "config.json");
     assert_int_equal(mkfifo(in_tmp("config.json"), 0600), 0);
     assert_refused(probe_model_dir(tmp), "config.json: not a regular file");
@@ -397,6 +440,100 @@ static void a_malformed_request_is_answered(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* ---- where files may lie ---- */
+
+static void link_in(const char *target, const char *name)
+{
+    unlink(in_tmp(name));
+    assert_int_equal(symlink(target, in_tmp(name)), 0);
+}
+
+/* Each file that a request can make the probe open is held below the roots. */
+static void every_file_is_opened_below_the_roots(void **state)
+{
+    (void)state;
+    char path[128], config[160];
+    assert_int_equal(mkdir(in_tmp("in"), 0700), 0);
+    assert_int_equal(mkdir(in_tmp("in/m"), 0700), 0);
+    snprintf(path, sizeof path, "%s/in/m", tmp);
+    snprintf(config, sizeof config, "%s/in/m/config.json", tmp);
+    write_text("text", "text");
+    write_text("in/text", "text");
+    assert_outside(probe_below_in(TINY, NULL, NULL), "model.path: ");
+    assert_outside(probe_below_in("/nowhere", NULL, NULL), "model.path: ");
+    assert_outside(probe_below_in(NULL, TINY "/config.json", NULL), "model.config: ");
+    assert_outside(probe_below_in(NULL, NULL, in_tmp("text")), "data.train: ");
+    link_in(TINY, "in/link");
+    assert_outside(probe_below_in(in_tmp("in/link"), NULL, NULL), "model.path: ");
+    link_in(TINY "/config.json", "in/m/config.json");
+    assert_outside(probe_below_in(NULL, config, NULL), "model.config: ");
+    assert_outside(probe_below_in(path, NULL, NULL), "model.path: ");
+    copy_to("in/m/config.json", TINY "/config.json");
+    link_in(TINY "/model.safetensors", "in/m/model.safetensors");
+    assert_outside(probe_below_in(path, NULL, NULL), "model.path: ");
+    assert_int_equal(unlink(in_tmp("in/m/model.safetensors")), 0);
+    link_in("/nowhere/index.json", "in/m/model.safetensors.index.json");
+    assert_outside(probe_below_in(path, NULL, NULL), "model.path: ");
+    assert_int_equal(unlink(in_tmp("in/m/model.safetensors.index.json")), 0);
+    write_text("in/m/model.safetensors.index.json",
+               "{\"weight_map\": {\"lm_head.weight\": \"a.safetensors\"}}");
+    link_in(TINY "/model.safetensors", "in/m/a.safetensors");
+    assert_outside(probe_below_in(path, NULL, NULL), "model.path: ");
+    /* And what lies inside is taken. */
+    assert_int_equal(unlink(in_tmp("in/m/model.safetensors.index.json")), 0);
+    copy_to("in/m/model.safetensors", TINY "/model.safetensors");
+    ProbeReply *r = probe_below_in(path, NULL, in_tmp("in/text"));
+    assert_no_error(r);
+    assert_int_equal(r->model->num_params, 109888);
+    assert_int_equal(r->n_files, 3);
+    probe_reply__free_unpacked(r, NULL);
+}
+
+/* What a model doesn't have is part of the answer: once it is there, the answer is another. */
+static void an_answer_holds_while_its_files_are_as_they_were(void **state)
+{
+    (void)state;
+    SourceSpec source = SOURCE_SPEC__INIT, *list[] = {&source};
+    ProbeRequest request = PROBE_REQUEST__INIT;
+    FileIdentity absent = FILE_IDENTITY__INIT, *known[2] = {NULL, &absent};
+    write_text("text", "some text");
+    struct stat st;
+    assert_int_equal(stat(in_tmp("text"), &st), 0);
+    while (clock_wall_us() < (int64_t)st.st_ctim.tv_sec * 1000000 + 1200000) {
+        clock_sleep_ms(5);
+    }
+    source.path = strdup(in_tmp("text"));
+    source.format = (char *)(uintptr_t) "text";
+    request.n_sources = 1;
+    request.sources = list;
+    ProbeReply *first = probe(&request);
+    assert_no_error(first);
+    assert_int_equal(first->n_files, 1);
+    known[0] = first->files[0];
+    absent.path = strdup(in_tmp("other"));
+    absent.has_absent = absent.absent = 1;
+    request.known = known;
+    request.n_known = 2;
+    ProbeReply *r = probe(&request);
+    assert_true(r->unchanged);
+    assert_int_equal(r->n_sources, 0);
+    probe_reply__free_unpacked(r, NULL);
+    write_text("other", "now");
+    r = probe(&request);
+    assert_false(r->unchanged);
+    assert_int_equal(r->n_sources, 1);
+    probe_reply__free_unpacked(r, NULL);
+    request.n_known = 1;
+    write_text("text", "some text");
+    r = probe(&request);
+    assert_false(r->unchanged);
+    assert_int_equal(r->n_sources, 1);
+    probe_reply__free_unpacked(r, NULL);
+    probe_reply__free_unpacked(first, NULL);
+    free(source.path);
+    free(absent.path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +551,8 @@ int main(void)
         T(wrong_data_files_are_refused),
         T(the_reply_can_be_read_whatever_a_file_holds),
         T(a_malformed_request_is_answered),
+        T(every_file_is_opened_below_the_roots),
+        T(an_answer_holds_while_its_files_are_as_they_were),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

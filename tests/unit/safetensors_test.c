@@ -285,7 +285,7 @@ static void the_golden_models_are_read(void **state)
         struct st_folder *f;
         struct error err = {0};
         snprintf(dir, sizeof dir, "%s/tests/golden/%s", TANDEM_SOURCE_DIR, models[m].dir);
-        if (st_folder_open(&f, dir, &err) != 0) {
+        if (st_folder_open(&f, NULL, dir, &err) != 0) {
             fail_msg("%s", err.text);
         }
         assert_int_equal(st_folder_num_tensors(f), models[m].num);
@@ -354,7 +354,7 @@ static void elements_are_converted_exactly(void **state)
         buf_free(&b);
         struct st_file *f;
         snprintf(path, sizeof path, "%s/x.safetensors", dir);
-        assert_int_equal(st_open(&f, path, &err), 0);
+        assert_int_equal(st_open(&f, NULL, path, &err), 0);
         const struct st_tensor *t = st_header_find(st_file_header(f), "x");
         double d;
         float s;
@@ -385,7 +385,7 @@ static void a_file_that_is_cut_under_us_is_an_error(void **state)
     double v[4];
     write_st(dir, "x.safetensors", "{" T("x", "F64", "[4]", 0, 32) "}", 32);
     snprintf(path, sizeof path, "%s/x.safetensors", dir);
-    assert_int_equal(st_open(&f, path, &err), 0);
+    assert_int_equal(st_open(&f, NULL, path, &err), 0);
     const struct st_tensor *t = st_header_find(st_file_header(f), "x");
     assert_int_equal(st_read_elements(f, t, 0, 4, v, sizeof v[0], &err), 0);
     assert_int_equal(truncate(path, 70), 0);
@@ -401,9 +401,9 @@ static void what_is_no_regular_file_is_refused_without_hanging(void **state)
     (void)state;
     struct st_file *f;
     struct error err = {0};
-    assert_int_equal(st_open(&f, "/dev/zero", &err), -1);
+    assert_int_equal(st_open(&f, NULL, "/dev/zero", &err), -1);
     assert_non_null(strstr(err.text, "not a regular file"));
-    assert_int_equal(st_open(&f, "/nowhere/x.safetensors", &err), -1);
+    assert_int_equal(st_open(&f, NULL, "/nowhere/x.safetensors", &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
@@ -415,7 +415,7 @@ static void folder_refuses(const char *dir, const char *index, const char *words
     struct st_folder *f;
     struct error err = {0};
     write_in(dir, "model.safetensors.index.json", index, strlen(index));
-    if (st_folder_open(&f, dir, &err) == 0) {
+    if (st_folder_open(&f, NULL, dir, &err) == 0) {
         fail_msg("was taken: %s", index);
     }
     if (!strstr(err.text, words)) {
@@ -435,7 +435,7 @@ static void a_folder_with_an_index_is_one_table(void **state)
     const char *index = "{\"metadata\":{\"total_size\":5},\"weight_map\":{\"a\":\"s1.safetensors\","
                         "\"b\":\"s2.safetensors\",\"c\":\"s1.safetensors\"}}";
     write_in(dir, "model.safetensors.index.json", index, strlen(index));
-    if (st_folder_open(&f, dir, &err) != 0) {
+    if (st_folder_open(&f, NULL, dir, &err) != 0) {
         fail_msg("%s", err.text);
     }
     const struct st_file *file;
@@ -475,7 +475,7 @@ static void a_folder_without_weights_is_refused_by_name(void **state)
     char *dir = make_dir();
     struct st_folder *f;
     struct error err = {0};
-    assert_int_equal(st_folder_open(&f, dir, &err), -1);
+    assert_int_equal(st_folder_open(&f, NULL, dir, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     assert_non_null(strstr(err.text, dir));
     assert_int_equal(fs_remove_tree(dir, &err), 0);

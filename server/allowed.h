@@ -1,0 +1,21 @@
+/* Which folders the jobs of each tenant may read: the roots of the server's config. Fixed once
+ * made, so every thread may ask. */
+#ifndef TANDEM_SERVER_ALLOWED_H
+#define TANDEM_SERVER_ALLOWED_H
+
+#include "base/error.h"
+#include "proto/names.h"
+
+struct allowed;
+
+/* Without any roots everything is allowed that the processes' user can read. Borrows roots for as
+ * long as it lives. */
+int allowed_new(struct allowed **out, Roots *const *roots, size_t num, struct error *err);
+void allowed_free(struct allowed *a);
+
+/* What goes along with a probe or a start of a job of that tenant; NULL: everything. A tenant that
+ * the config doesn't name has the roots that name no tenant, or else none at all. *out is freed by
+ * msg_free. a may be NULL: everything. */
+Roots *allowed_for(const struct allowed *a, const char *tenant);
+
+#endif

@@ -1,0 +1,9 @@
+# Where files may be opened, and what the admin verbs do.
+tandem_test(roots_test ${CMAKE_SOURCE_DIR}/tests/unit/roots_test.c tandem_base)
+tandem_test(probing_test ${CMAKE_SOURCE_DIR}/tests/unit/probing_test.c tandem_server)
+add_dependencies(probing_test tandem-probe)
+find_program(PYTHON_WITH_GRPC python3 PATHS /usr/bin NO_DEFAULT_PATH)
+add_test(NAME roots_e2e_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/roots_test.py)
+set_tests_properties(roots_e2e_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
+  ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")

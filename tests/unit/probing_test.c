@@ -1,0 +1,332 @@
+/* server/probing with the real tandem-probe behind a script that keeps every reply: how often is it
+ * started, and how often does it read? */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "server/allowed.h"
+#include "server/msg.h"
+#include "server/probe_cache.h"
+#include "server/probing.h"
+
+#define TINY TANDEM_SOURCE_DIR "/tests/golden/llama-tiny"
+/* A reply that says no more than "unchanged". */
+#define SHORT_BYTES 16
+
+static char tmp[64], data_path[128], replies[128];
+static struct mailbox *back;
+static struct probing *probing;
+
+static void put(const char *path, const char *text, mode_t mode)
+{
+    struct error err = {0};
+    if (fs_write_atomic(path, text, strlen(text), mode, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+}
+
+/* The probe doesn't rely on the times of a file that was changed a moment ago. */
+static void let_it_age(void)
+{
+    struct stat st;
+    assert_int_equal(stat(data_path, &st), 0);
+    int64_t changed_us = (int64_t)st.st_ctim.tv_sec * 1000000 + st.st_ctim.tv_nsec / 1000;
+    while (clock_wall_us() < changed_us + 150000) {
+        clock_sleep_ms(5);
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    char program[128], script[1024];
+    struct error err = {0};
+    snprintf(tmp, sizeof tmp, "/tmp/probing_test.XXXXXX");
+    assert_non_null(mkdtemp(tmp));
+    snprintf(replies, sizeof replies, "%s/replies", tmp);
+    snprintf(data_path, sizeof data_path, "%s/data.txt", tmp);
+    snprintf(program, sizeof program, "%s/tandem-probe", tmp);
+    assert_int_equal(mkdir(replies, 0700), 0);
+    snprintf(script, sizeof script, "#!/bin/sh\n%s/tandem-probe > %s/$$ && cat %s/$$\n",
+             TANDEM_BIN_DIR, replies, replies);
+    put(program, script, 0755);
+    put(data_path, "some text to train on", 0644);
+    let_it_age();
+    assert_int_equal(mailbox_new(&back), 0);
+    assert_int_equal(probing_new(&probing, tmp, back, &err), 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    probing_free(probing);
+    mailbox_free(back);
+    assert_int_equal(fs_remove_tree(tmp, NULL), 0);
+    return 0;
+}
+
+/* Processes so far, and those of them that read model and data. */
+static void count(int *started, int *read)
+{
+    DIR *d = opendir(replies);
+    assert_non_null(d);
+    *started = *read = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        struct stat st;
+        if (e->d_name[0] != '.') {
+            assert_int_equal(fstatat(dirfd(d), e->d_name, &st, 0), 0);
+            ++*started;
+            *read += st.st_size > SHORT_BYTES;
+        }
+    }
+    closedir(d);
+}
+
+static int then(void *controller, struct mail *m, struct error *err)
+{
+    (void)controller;
+    (void)m;
+    (void)err;
+    return 0;
+}
+
+static void post(Roots *roots)
+{
+    ProbeRequest *r = msg_new(&probe_request__descriptor);
+    r->model = msg_new(&model_spec__descriptor);
+    msg_text(&r->model->path, TINY);
+    SourceSpec *source = msg_new(&source_spec__descriptor);
+    msg_text(&source->path, data_path);
+    msg_text(&source->format, "text");
+    msg_push(&r->sources, &r->n_sources, source);
+    r->roots = roots;
+    probing_post(probing, probe_mail_new(r, NULL, NULL, then));
+}
+
+/* Takes num answers, each of which has to see size bytes of data; size 0: each has to be refused.
+ */
+static void take(int num, int64_t size)
+{
+    int64_t end_ms = clock_mono_ms() + 60000;
+    while (num > 0) {
+        struct mailbox_node *chain = mailbox_take(back, 60000);
+        assert_true(chain || clock_mono_ms() < end_ms);
+        for (struct mailbox_node *n = chain; n; n = n->next, num--) {
+            const struct probe_mail *m = (const struct probe_mail *)n;
+            if (size == 0) {
+                assert_null(m->reply);
+                assert_int_equal(m->error.code, ERR_PERMISSION_DENIED);
+                continue;
+            }
+            if (!m->reply) {
+                fail_msg("%s", m->error.text);
+            }
+            assert_int_equal(m->reply->sources[0]->size_bytes, size);
+            assert_int_equal(m->reply->n_files, 0);
+            assert_non_null(m->reply->model);
+        }
+        mail_free_chain(chain);
+    }
+    assert_int_equal(num, 0);
+}
+
+/* The same model submitted by a hundred at once: whoever was there when the probe started shares
+ * its answer. */
+static void many_at_once_are_answered_by_few_probes(void **state)
+{
+    (void)state;
+    int started, read;
+    for (int i = 0; i < 100; i++) {
+        post(NULL);
+    }
+    take(100, 21);
+    count(&started, &read);
+    assert_int_equal(read, 1);
+    assert_true(started <= 10);
+}
+
+/* One after the other, nothing is read again as long as nothing has changed; and a file that has
+ * changed is noticed by the very next request. */
+static void one_after_the_other_only_what_changed_is_read_again(void **state)
+{
+    (void)state;
+    int started, read;
+    for (int i = 0; i < 20; i++) {
+        post(NULL);
+        take(1, 21);
+    }
+    count(&started, &read);
+    assert_int_equal(started, 20);
+    assert_int_equal(read, 1);
+    put(data_path, "another text to train on", 0644);
+    let_it_age();
+    post(NULL);
+    take(1, 24);
+    count(&started, &read);
+    assert_int_equal(read, 2);
+    post(NULL);
+    take(1, 24);
+    count(&started, &read);
+    assert_int_equal(read, 2);
+    /* Written to in place, to the same length: the times tell. */
+    FILE *f = fopen(data_path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fputs("A", f), 1);
+    assert_int_equal(fclose(f), 0);
+    post(NULL);
+    take(1, 24);
+    count(&started, &read);
+    assert_int_equal(read, 3);
+}
+
+static Roots *roots_of(const char *tenant, const char *a, const char *b)
+{
+    Roots *r = msg_new(&roots__descriptor);
+    const char *dirs[] = {a, b};
+    msg_text(&r->tenant, tenant);
+    for (int i = 0; i < 2; i++) {
+        char *dir = strdup(dirs[i]);
+        assert_non_null(dir);
+        msg_push(&r->read, &r->n_read, dir);
+    }
+    return r;
+}
+
+/* An answer that one tenant got opens nothing to another. */
+static void an_answer_is_kept_for_its_own_tenant_and_roots(void **state)
+{
+    (void)state;
+    int started, read;
+    post(roots_of("red", tmp, TINY));
+    take(1, 21);
+    post(roots_of("blue", tmp, TINY));
+    take(1, 21);
+    post(roots_of("green", TINY, TINY));
+    take(1, 0);
+    post(roots_of("red", tmp, tmp));
+    take(1, 0);
+    post(NULL);
+    take(1, 21);
+    count(&started, &read);
+    assert_int_equal(read, 5);
+}
+
+static void the_cache_is_bounded_and_forgets_the_oldest(void **state)
+{
+    (void)state;
+    static struct probe_cache cache;
+    ProbeReply small = PROBE_REPLY__INIT, large = PROBE_REPLY__INIT;
+    for (int i = 0; i < PROBE_CACHE_SIZE + 1; i++) {
+        probe_cache_add(&cache, &i, sizeof i, &small, i);
+    }
+    int first = 0, second = 1, last = PROBE_CACHE_SIZE, none = -1;
+    assert_null(probe_cache_find(&cache, &first, sizeof first));
+    assert_null(probe_cache_find(&cache, &none, sizeof none));
+    assert_non_null(probe_cache_find(&cache, &second, sizeof second));
+    assert_int_equal(probe_cache_find(&cache, &last, sizeof last)->checked_ns, last);
+    probe_cache_add(&cache, &last, sizeof last, &small, 7);
+    assert_int_equal(probe_cache_find(&cache, &last, sizeof last)->checked_ns, 7);
+    assert_non_null(probe_cache_find(&cache, &second, sizeof second));
+    large.error = malloc(PROBE_CACHE_ANSWER_MAX_BYTES + 1);
+    assert_non_null(large.error);
+    memset(large.error, 'x', PROBE_CACHE_ANSWER_MAX_BYTES);
+    large.error[PROBE_CACHE_ANSWER_MAX_BYTES] = 0;
+    probe_cache_add(&cache, &last, sizeof last, &large, 8);
+    assert_null(probe_cache_find(&cache, &last, sizeof last));
+    free(large.error);
+    probe_cache_clear(&cache);
+}
+
+/* ---- whose roots ---- */
+
+static void a_tenant_has_its_own_roots_or_the_common_ones(void **state)
+{
+    (void)state;
+    char *red_dirs[] = {"/data/red", "/models"}, *all_dirs[] = {"/models"};
+    Roots red = ROOTS__INIT, all = ROOTS__INIT;
+    red.tenant = "red";
+    red.read = red_dirs;
+    red.n_read = 2;
+    all.read = all_dirs;
+    all.n_read = 1;
+    Roots *both[] = {&all, &red};
+    struct allowed *a;
+    assert_null(allowed_for(NULL, "red"));
+    assert_int_equal(allowed_new(&a, NULL, 0, NULL), 0);
+    assert_null(allowed_for(a, "red"));
+    allowed_free(a);
+    assert_int_equal(allowed_new(&a, both, 2, NULL), 0);
+    Roots *r = allowed_for(a, "red");
+    assert_int_equal(r->n_read, 2);
+    msg_free(r);
+    r = allowed_for(a, "blue");
+    assert_string_equal(r->tenant, "blue");
+    assert_int_equal(r->n_read, 1);
+    msg_free(r);
+    allowed_free(a);
+    assert_int_equal(allowed_new(&a, both + 1, 1, NULL), 0);
+    r = allowed_for(a, "blue");
+    assert_non_null(r);
+    assert_int_equal(r->n_read, 0);
+    msg_free(r);
+    allowed_free(a);
+}
+
+static void roots_that_can_not_be_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        char *dir;
+        const char *words;
+    } cases[] = {{"data", "roots.0.read.0: \"data\""},
+                 {"/data/../x", "without \"..\""},
+                 {"/data/..", "without \"..\""},
+                 {"", "absolute path"}};
+    struct allowed *a;
+    struct error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Roots r = ROOTS__INIT;
+        char *dirs[] = {cases[i].dir};
+        r.read = dirs;
+        r.n_read = 1;
+        Roots *list[] = {&r};
+        assert_int_equal(allowed_new(&a, list, 1, &err), -1);
+        assert_non_null(strstr(err.text, cases[i].words));
+    }
+    Roots one = ROOTS__INIT, two = ROOTS__INIT;
+    one.tenant = two.tenant = "red";
+    Roots *twice[] = {&one, &two};
+    assert_int_equal(allowed_new(&a, twice, 2, &err), -1);
+    assert_non_null(strstr(err.text, "roots.1: tenant red a second time"));
+    char *odd[] = {"/data/a..b/..c"};
+    one.read = odd;
+    one.n_read = 1;
+    assert_int_equal(allowed_new(&a, twice, 1, &err), 0);
+    allowed_free(a);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(many_at_once_are_answered_by_few_probes),
+        T(one_after_the_other_only_what_changed_is_read_again),
+        T(an_answer_is_kept_for_its_own_tenant_and_roots),
+        cmocka_unit_test(the_cache_is_bounded_and_forgets_the_oldest),
+        cmocka_unit_test(a_tenant_has_its_own_roots_or_the_common_ones),
+        cmocka_unit_test(roots_that_can_not_be_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
