@@ -29,6 +29,10 @@ int text_parse(const char *file, const char *text, size_t len,
                const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **out,
                struct error *err);
 
+/* The line, from 1, on which a field of such a text stands, by its dotted path ("tls.key_file",
+ * "listen.0"); where it is absent, the line of what would hold it; 0 = nothing of it is there. */
+size_t text_locate(const char *text, size_t len, const char *path);
+
 /* Sets one field by its dotted path: "training.steps", "data.train.0.path" (an index may be one
  * past the end); value is YAML, for a text field the word as it stands; null clears. For --set. */
 int text_set(ProtobufCMessage *message, const char *path, const char *value, struct error *err);

@@ -161,6 +161,20 @@ static int start_threads(struct tandemd *d, struct error *err)
     return 0;
 }
 
+static void take_config(struct server_options *o, struct tls_files *tls, const ServerConfig *c)
+{
+    const LimitsConfig defaults = LIMITS_CONFIG__INIT;
+    const LimitsConfig *limits = c && c->limits ? c->limits : &defaults;
+    o->max_connections = limits->connections;
+    o->max_connections_per_address = limits->connections_per_address;
+    if (c && c->tls) {
+        const TlsConfig *t = c->tls;
+        *tls = (struct tls_files){t->cert_file, t->key_file, t->client_ca_file,
+                                  t->require_client_cert};
+        o->tls = tls;
+    }
+}
+
 static int start_server(struct tandemd *d, struct error *err)
 {
     const char *listen[OPTIONS_LISTEN_MAX + 2] = {d->socket};
@@ -172,6 +186,8 @@ static int start_server(struct tandemd *d, struct error *err)
         svc_plans_methods, svc_admin_methods, svc_worker_methods,      NULL};
     struct server_options o = {
         .listen = listen, .tables = tables, .ctx = &d->app, .authenticate = authenticate};
+    struct tls_files tls;
+    take_config(&o, &tls, d->options.config);
     if (server_new(&d->server, &o, err) != 0) {
         return -1;
     }
@@ -254,19 +270,29 @@ int main(int argc, char **argv)
         fprintf(stderr, "tandemd: %s\n", err.text);
         return 2;
     }
+    if (d.options.check) {
+        options_print(&d.options);
+        return 0;
+    }
     /* Blocked before any thread exists: only this one takes them. */
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     raise_limits();
     rc = start(&d, &err);
     if (rc == 0) {
         const struct timespec renew = {.tv_sec = LEASE_RENEW_MS / 1000};
-        while (sigtimedwait(&signals, NULL, &renew) < 0) {
+        int signal_number;
+        while ((signal_number = sigtimedwait(&signals, NULL, &renew)) < 0 ||
+               signal_number == SIGHUP) {
             lease_renew(d.parts.lease);
+            if (signal_number == SIGHUP && server_reload_tls(d.server, &err)) {
+                log_error("the new certificate is not used: %s", err.text);
+            }
         }
         log_info("stopping; running jobs go on");
     } else {

@@ -5,16 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fs.h"
 #include "proto/names.h"
-#include "proto/text.h"
+#include "server/rpc/listener.h"
 
 static const char help[] =
     "tandemd - the controller of Tandem: takes training jobs, queues them, runs them, keeps their\n"
     "curves, logs and checkpoints.\n"
     "\n"
     "Usage: tandemd --dev --data-dir DIR [--listen ADDR]... [--devices N]\n"
-    "       tandemd --config FILE\n"
+    "       tandemd --config FILE [--check]\n"
     "\n"
     "  --dev            one implicit admin; no tenants, no TLS, this host only\n"
     "  --data-dir DIR   database, job folders, sockets, tokens; made if it isn't there (0700); on "
@@ -25,9 +24,11 @@ static const char help[] =
     "                   DIR/tandemd.sock is always served\n"
     "  --devices N      CPU devices to offer, more than there are cores if you like (default: "
     "cores)\n"
-    "  --config FILE    data_dir, listen, limits from a YAML file; callers need tokens, but for "
-    "who\n"
-    "                   may open DIR/tandemd.sock\n"
+    "  --config FILE    data_dir, listen, tls, limits and more from a YAML file (`tandem admin "
+    "init`\n"
+    "                   writes one); callers need tokens, but for who may open DIR/tandemd.sock.\n"
+    "                   The flags above win over it\n"
+    "  --check          say what is wrong with the file, or what it comes to; start nothing\n"
     "  --version, --help\n"
     "\n"
     "A first run:\n"
@@ -37,36 +38,6 @@ static const char help[] =
     "Over TCP callers need the token in DIR/dev-token; the socket needs none, its folder is yours\n"
     "alone. TERM or Ctrl-C stops the server within seconds; running jobs train on without it, and\n"
     "the next tandemd on the same DIR takes them over.\n";
-
-static int read_config(struct options *o, const char *path, struct error *err)
-{
-    char *text;
-    size_t len;
-    ProtobufCMessage *message;
-    if (fs_read_file(path, TEXT_MAX_BYTES, &text, &len, err) != 0) {
-        return -1;
-    }
-    int rc = text_parse(path, text, len, &server_config__descriptor, &message, err);
-    free(text);
-    if (rc != 0) {
-        return -1;
-    }
-    ServerConfig *c = (ServerConfig *)message;
-    o->config = c;
-    if (c->data_dir) {
-        snprintf(o->data_dir, sizeof o->data_dir, "%s", c->data_dir);
-    }
-    if (c->has_devices) {
-        o->devices = c->devices;
-    }
-    for (size_t i = 0; i < c->n_listen; i++) {
-        if (o->num_listen == OPTIONS_LISTEN_MAX - 1) {
-            return error_set(err, ERR_INVALID_ARGUMENT, "%s: listen: too many addresses", path);
-        }
-        o->listen[o->num_listen++] = c->listen[i];
-    }
-    return 0;
-}
 
 static int parse_devices(struct options *o, const char *text, struct error *err)
 {
@@ -85,6 +56,9 @@ static int take(struct options *o, int letter, const char *value, struct error *
     case 'D':
         o->dev = true;
         return 0;
+    case 'k':
+        o->check = true;
+        return 0;
     case 'd':
         if (snprintf(o->data_dir, sizeof o->data_dir, "%s", value) >= (int)sizeof o->data_dir) {
             return error_set(err, ERR_INVALID_ARGUMENT, "--data-dir: the path is too long");
@@ -99,7 +73,8 @@ static int take(struct options *o, int letter, const char *value, struct error *
     case 'n':
         return parse_devices(o, value, err);
     case 'c':
-        return read_config(o, value, err);
+        settings_free(&o->file);
+        return settings_read(&o->file, value, err);
     case 'C':
         return error_set(err, ERR_UNIMPLEMENTED,
                          "--cluster is not built yet: this server offers the CPU devices of its "
@@ -115,18 +90,131 @@ static int take(struct options *o, int letter, const char *value, struct error *
     }
 }
 
+/* What only the flags have said. */
+static int check_flags(const struct options *o, struct error *err)
+{
+    if (!*o->data_dir) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "--data-dir DIR is needed; see tandemd --help");
+    }
+    for (int i = 0; i < o->num_listen; i++) {
+        if (listener_check(o->listen[i], false, err)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int take_listen(struct options *o, struct error *err)
+{
+    const struct settings *f = &o->file;
+    const ServerConfig *c = f->values;
+    char field[32];
+    struct error why;
+    bool flags = o->num_listen > 0;
+    if (!flags && c->n_listen > OPTIONS_LISTEN_MAX - 1) {
+        return settings_fail(f, err, "listen", "at most %d addresses, these are %zu",
+                             OPTIONS_LISTEN_MAX - 1, c->n_listen);
+    }
+    for (size_t i = 0; !flags && i < c->n_listen; i++) {
+        o->listen[o->num_listen++] = c->listen[i];
+    }
+    for (int i = 0; i < o->num_listen; i++) {
+        if (listener_check(o->listen[i], c->tls, &why)) {
+            snprintf(field, sizeof field, "listen.%d", i);
+            return flags ? error_set(err, why.code, "%s", why.text)
+                         : settings_fail(f, err, field, "%s", why.text);
+        }
+    }
+    return 0;
+}
+
+/* The file's values, where no flag has said otherwise. */
+static int take_config(struct options *o, struct error *err)
+{
+    const struct settings *f = &o->file;
+    const ServerConfig *c = f->values;
+    if (o->dev && c->tls) {
+        return settings_fail(f, err, "tls",
+                             "--dev is for one user on this host; leave --dev out to serve others");
+    }
+    if (!*o->data_dir && c->data_dir) {
+        if (c->data_dir[0] != '/' || strlen(c->data_dir) >= sizeof o->data_dir) {
+            return settings_fail(f, err, "data_dir", "%s: wants an absolute path", c->data_dir);
+        }
+        snprintf(o->data_dir, sizeof o->data_dir, "%s", c->data_dir);
+    }
+    if (!*o->data_dir) {
+        return settings_fail(f, err, "data_dir", "is needed (or --data-dir)");
+    }
+    if (c->devices < 0 || c->devices > 1024) {
+        return settings_fail(f, err, "devices", "%d: wants 0 (the cores) to 1024", c->devices);
+    }
+    o->devices = o->devices ? o->devices : c->devices;
+    return take_listen(o, err) || settings_check(f, err) ? -1 : 0;
+}
+
+/* ---- what it comes to ---------------------------------------------------------------------- */
+
+static void print_tls(const TlsConfig *t)
+{
+    printf("tls        certificate %s, key %s\n", t->cert_file, t->key_file);
+    if (t->client_ca_file) {
+        printf("clients    %s a certificate of %s, and a token\n",
+               t->require_client_cert ? "need" : "may show", t->client_ca_file);
+    } else {
+        printf("clients    need a token\n");
+    }
+}
+
+static void print_roots(const ServerConfig *c)
+{
+    for (size_t i = 0; i < c->n_roots; i++) {
+        const Roots *r = c->roots[i];
+        printf("roots      %s:", r->tenant ? r->tenant : "every other tenant");
+        for (size_t k = 0; k < r->n_read; k++) {
+            printf(" %s", r->read[k]);
+        }
+        for (size_t k = 0; k < r->n_write; k++) {
+            printf(" %s (writes)", r->write[k]);
+        }
+        putchar('\n');
+    }
+    for (size_t i = 0; i < c->n_run_as; i++) {
+        printf("run as     tenant %s: user %s\n", c->run_as[i]->tenant, c->run_as[i]->user);
+    }
+}
+
+void options_print(const struct options *o)
+{
+    const ServerConfig *c = o->config;
+    printf("data       %s\n", o->data_dir);
+    printf("listens    unix:%s/tandemd.sock, for the operator and this host's jobs\n", o->data_dir);
+    for (int i = 0; i < o->num_listen; i++) {
+        bool tls = c && c->tls && strncmp(o->listen[i], "unix:", 5) != 0;
+        printf("listens    %s%s\n", o->listen[i], tls ? ", TLS" : "");
+    }
+    if (o->devices) {
+        printf("devices    %d\n", o->devices);
+    } else {
+        printf("devices    the cores of this host\n");
+    }
+    if (c && c->tls) {
+        print_tls(c->tls);
+    }
+    if (c) {
+        print_roots(c);
+    }
+    printf("All of it can be used. Nothing was started.\n");
+}
+
 int options_parse(struct options *o, int argc, char **argv, struct error *err)
 {
     static const struct option names[] = {
-        {"dev", no_argument, NULL, 'D'},
-        {"data-dir", required_argument, NULL, 'd'},
-        {"listen", required_argument, NULL, 'l'},
-        {"devices", required_argument, NULL, 'n'},
-        {"config", required_argument, NULL, 'c'},
-        {"cluster", required_argument, NULL, 'C'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
+        {"dev", no_argument, NULL, 'D'},           {"data-dir", required_argument, NULL, 'd'},
+        {"listen", required_argument, NULL, 'l'},  {"devices", required_argument, NULL, 'n'},
+        {"config", required_argument, NULL, 'c'},  {"check", no_argument, NULL, 'k'},
+        {"cluster", required_argument, NULL, 'C'}, {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
     };
     memset(o, 0, sizeof *o);
     int letter;
@@ -140,13 +228,11 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: not understood; see tandemd --help",
                          argv[optind]);
     }
-    if (!o->dev && !o->config) {
+    if (!o->dev && !o->file.values) {
         return error_set(err, ERR_INVALID_ARGUMENT,
                          "say --dev, for one user on one host, or --config FILE; see tandemd "
                          "--help");
     }
-    if (!*o->data_dir) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "--data-dir DIR is needed; see tandemd --help");
-    }
-    return 0;
+    o->config = o->file.values;
+    return o->config ? take_config(o, err) : check_flags(o, err);
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "proto/names.h"
+#include "server/settings.h"
 
 #define OPTIONS_LISTEN_MAX 8
 
@@ -17,10 +18,16 @@ struct options {
     int num_listen;
     int32_t devices; /* 0 = the cores */
     bool dev;
-    ServerConfig *config; /* NULL without --config; lives as long as the program */
+    bool check;           /* --check: say it with options_print, start nothing */
+    struct settings file; /* owned; --config, as it was read */
+    ServerConfig *config; /* its values; NULL without --config; lives as long as the program */
 };
 
-/* 0: go on; 1: --help or --version was answered; -1: err says what is wrong with the line. */
+/* 0: go on; 1: --help or --version was answered; -1: err says what is wrong with the line or with
+ * the file (file, line, field). What the config file says is in the fields above, too, where no
+ * flag has said otherwise. */
 int options_parse(struct options *out, int argc, char **argv, struct error *err);
+/* What a start would do, on stdout. */
+void options_print(const struct options *o);
 
 #endif

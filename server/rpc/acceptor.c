@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -23,11 +24,13 @@ enum {
 
 struct acceptor {
     pthread_t thread;
-    struct pollfd polled[MAX_LISTENERS + 1]; /* the last one: stop */
-    bool is_unix[MAX_LISTENERS];
+    struct pollfd polled[MAX_LISTENERS + 1]; /* the last one: wake */
+    struct listener *listeners;              /* borrowed; of the thread */
     int num_listeners;
-    int stop_fd; /* owned */
-    void (*on_connection)(void *ctx, int connection, bool is_unix);
+    int wake_fd; /* owned */
+    atomic_bool stop;
+    atomic_uint reopen; /* a bit a listener */
+    acceptor_take *on_connection;
     void *ctx;
     int64_t warned_ms;
 };
@@ -52,18 +55,21 @@ static void warn_full(struct acceptor *a)
     }
 }
 
-/* A frame of its own, by which tests/tsan.supp knows it: gRPC closes the descriptor where TSan isn't
- * looking, and the next user of its number would seem to race with this accept. */
-__attribute__((noinline)) static int take_connection(int listener)
+/* A frame of its own, by which tests/tsan.supp knows it: gRPC closes the descriptor where TSan
+ * isn't looking, and the next user of its number would seem to race with this accept. */
+__attribute__((noinline)) static int take_connection(int listener, struct sockaddr_storage *from)
 {
-    return accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    socklen_t len = sizeof *from;
+    from->ss_family = AF_UNSPEC;
+    return accept4(listener, (struct sockaddr *)from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
 /* Takes what waits there. False: out of descriptors, come again later. */
 static bool accept_all(struct acceptor *a, int i)
 {
     for (;;) {
-        int fd = take_connection(a->polled[i].fd);
+        struct sockaddr_storage from;
+        int fd = take_connection(a->polled[i].fd, &from);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) {
             continue;
         }
@@ -76,10 +82,31 @@ static bool accept_all(struct acceptor *a, int i)
             continue;
         }
         int on = 1;
-        if (!a->is_unix[i]) {
+        if (!a->listeners[i].is_unix) {
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         }
-        a->on_connection(a->ctx, fd, a->is_unix[i]);
+        a->on_connection(a->ctx, fd, a->listeners[i].is_unix, &from);
+    }
+}
+
+static void reopen_asked(struct acceptor *a)
+{
+    eventfd_t n;
+    eventfd_read(a->wake_fd, &n);
+    unsigned asked = atomic_exchange(&a->reopen, 0);
+    for (int i = 0; i < a->num_listeners; i++) {
+        if (!(asked >> i & 1)) {
+            continue;
+        }
+        struct error err;
+        char name[128];
+        listener_name(&a->listeners[i], name, sizeof name);
+        if (listener_reopen(&a->listeners[i], &err)) {
+            log_error("%s", err.text);
+        } else {
+            log_warn("listening on %s anew", name);
+        }
+        a->polled[i].fd = a->listeners[i].fd; /* -1: poll passes over it */
     }
 }
 
@@ -89,12 +116,16 @@ static void *accept_main(void *arg)
     int n = a->num_listeners;
     bool tired = false;
     for (;;) {
-        /* Out of descriptors: only the stop is listened to for a moment. */
+        /* Out of descriptors: only the wake is listened to for a moment. */
         struct pollfd *from = tired ? &a->polled[n] : a->polled;
         poll(from, tired ? 1 : (nfds_t)n + 1, tired ? PAUSE_MS : -1);
         tired = false;
-        if (a->polled[n].revents) {
+        if (atomic_load(&a->stop)) {
             return NULL;
+        }
+        if (a->polled[n].revents) {
+            reopen_asked(a);
+            continue;
         }
         for (int i = 0; i < n; i++) {
             if (a->polled[i].revents && !accept_all(a, i)) {
@@ -105,9 +136,8 @@ static void *accept_main(void *arg)
     }
 }
 
-int acceptor_new(struct acceptor **out, const struct listener *listeners, int num_listeners,
-                 void (*on_connection)(void *ctx, int connection, bool is_unix), void *ctx,
-                 struct error *err)
+int acceptor_new(struct acceptor **out, struct listener *listeners, int num_listeners,
+                 acceptor_take *on_connection, void *ctx, struct error *err)
 {
     ASSERT(num_listeners <= MAX_LISTENERS);
     struct acceptor *a = calloc(1, sizeof *a);
@@ -116,17 +146,17 @@ int acceptor_new(struct acceptor **out, const struct listener *listeners, int nu
     }
     a->on_connection = on_connection;
     a->ctx = ctx;
+    a->listeners = listeners;
     a->num_listeners = num_listeners;
     for (int i = 0; i < num_listeners; i++) {
         a->polled[i] = (struct pollfd){.fd = listeners[i].fd, .events = POLLIN};
-        a->is_unix[i] = listeners[i].is_unix;
     }
-    a->stop_fd = eventfd(0, EFD_CLOEXEC);
-    a->polled[num_listeners] = (struct pollfd){.fd = a->stop_fd, .events = POLLIN};
-    int e = a->stop_fd < 0 ? errno : pthread_create(&a->thread, NULL, accept_main, a);
+    a->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    a->polled[num_listeners] = (struct pollfd){.fd = a->wake_fd, .events = POLLIN};
+    int e = a->wake_fd < 0 ? errno : pthread_create(&a->thread, NULL, accept_main, a);
     if (e) {
-        if (a->stop_fd >= 0) {
-            close(a->stop_fd);
+        if (a->wake_fd >= 0) {
+            close(a->wake_fd);
         }
         free(a);
         return error_errno(err, e, "start to accept connections");
@@ -135,13 +165,20 @@ int acceptor_new(struct acceptor **out, const struct listener *listeners, int nu
     return 0;
 }
 
+void acceptor_reopen(struct acceptor *a, int i)
+{
+    atomic_fetch_or(&a->reopen, 1u << i);
+    eventfd_write(a->wake_fd, 1);
+}
+
 void acceptor_free(struct acceptor *a)
 {
     if (!a) {
         return;
     }
-    eventfd_write(a->stop_fd, 1);
+    atomic_store(&a->stop, true);
+    eventfd_write(a->wake_fd, 1);
     pthread_join(a->thread, NULL);
-    close(a->stop_fd);
+    close(a->wake_fd);
     free(a);
 }

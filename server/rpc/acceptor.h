@@ -8,11 +8,14 @@
 #include "server/rpc/listener.h"
 
 struct acceptor;
-/* Takes connections on a thread of its own, and hands each over: connection is a socket that
- * doesn't block, taken by the callback. The listeners are borrowed. */
-int acceptor_new(struct acceptor **out, const struct listener *listeners, int num_listeners,
-                 void (*on_connection)(void *ctx, int connection, bool is_unix), void *ctx,
-                 struct error *err);
+/* A socket that doesn't block, taken by the callback; from means nothing for unix. */
+typedef void acceptor_take(void *ctx, int connection, bool is_unix,
+                           const struct sockaddr_storage *from);
+/* Takes connections on a thread of its own, and hands each over. The listeners are borrowed. */
+int acceptor_new(struct acceptor **out, struct listener *listeners, int num_listeners,
+                 acceptor_take *on_connection, void *ctx, struct error *err);
+/* Closes listener i and opens it again, soon, on the acceptor's thread. Any thread. */
+void acceptor_reopen(struct acceptor *a, int i);
 /* Joins the thread: afterwards no callback runs. */
 void acceptor_free(struct acceptor *a);
 

@@ -1,6 +1,7 @@
 /* What happens to a call that core hands over: looked up, admitted (live calls, deadline, token)
  * before any of its bytes are read, then decoded, checked and handed to its method. */
 #include <grpc/byte_buffer_reader.h>
+#include <grpc/support/alloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,21 @@ static bool admit(struct server *s, struct call *c, bool stopping, bool too_many
     return false;
 }
 
+/* Core calls a connection that it was given "fd:N". Plain TCP is loopback's. */
+static void name_peer(struct server *s, struct call *c)
+{
+    snprintf(c->peer, sizeof c->peer, "%s", c->by_unix ? "unix" : "loopback");
+    if (c->by_unix || !s->peers) {
+        return;
+    }
+    char *name = grpc_call_get_peer(c->core);
+    const char *digits = strrchr(name, ':');
+    if (!digits || !peers_find(s->peers, atoi(digits + 1), c->peer)) {
+        snprintf(c->peer, sizeof c->peer, "?");
+    }
+    gpr_free(name);
+}
+
 void server_call_new(struct call *c, bool ok)
 {
     struct server *s = c->server;
@@ -151,7 +167,7 @@ void server_call_new(struct call *c, bool ok)
         return;
     }
     wire_call_opened(c);
-    snprintf(c->peer, sizeof c->peer, "%s", c->by_unix ? "unix" : "loopback");
+    name_peer(s, c);
     const struct method_entry *e = find_method(s, c->details.method);
     if (e) {
         c->method = e->method;

@@ -107,42 +107,15 @@ static int make_room(const struct sockaddr_un *sa, const char *text, struct erro
     return 0;
 }
 
-static int open_unix(struct listener *l, const char *text, struct error *err)
-{
-    const char *path = text + strlen("unix:");
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    struct stat st;
-    if (path[0] != '/') {
-        return error_set(err, ERR_INVALID_ARGUMENT, "listen on %s: the path must be absolute",
-                         text);
-    }
-    if (strlen(path) >= sizeof sa.sun_path) {
-        return error_set(err, ERR_INVALID_ARGUMENT,
-                         "listen on %s: a socket path has at most %zu bytes, this one %zu", text,
-                         sizeof sa.sun_path - 1, strlen(path));
-    }
-    l->is_unix = true;
-    snprintf(l->path, sizeof l->path, "%s", path);
-    memcpy(sa.sun_path, path, strlen(path));
-    if (make_room(&sa, text, err) || socket_of(l, AF_UNIX, text, err) ||
-        listen_on(l, (struct sockaddr *)&sa, sizeof sa, text, err)) {
-        return -1;
-    }
-    if (lstat(path, &st) == 0) {
-        l->device = st.st_dev;
-        l->inode = st.st_ino;
-    }
-    return 0;
-}
+/* ---- addresses ----------------------------------------------------------------------------- */
 
-/* ---- loopback ------------------------------------------------------------------------------ */
-
-static int open_tcp(struct listener *l, const char *text, struct error *err)
+static int parse_tcp(const char *text, bool tls, struct sockaddr_storage *sa, struct error *err)
 {
     char host[64];
-    struct sockaddr_in v4 = {.sin_family = AF_INET};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    struct sockaddr_in *v4 = (struct sockaddr_in *)sa;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)sa;
     int port = split_host(text, host, sizeof host);
+    bool loopback;
     if (port < 0) {
         return error_set(err, ERR_INVALID_ARGUMENT,
                          "listen on %s: expected host:port or unix:/path", text);
@@ -150,35 +123,110 @@ static int open_tcp(struct listener *l, const char *text, struct error *err)
     if (strcmp(host, "localhost") == 0) {
         snprintf(host, sizeof host, "127.0.0.1");
     }
-    v4.sin_port = v6.sin6_port = htons((uint16_t)port);
-    int r;
-    if (inet_pton(AF_INET, host, &v4.sin_addr) == 1 && ntohl(v4.sin_addr.s_addr) >> 24 == 127) {
-        r = socket_of(l, AF_INET, text, err)
-                ? -1
-                : listen_on(l, (struct sockaddr *)&v4, sizeof v4, text, err);
-    } else if (inet_pton(AF_INET6, host, &v6.sin6_addr) == 1 &&
-               IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr)) {
-        r = socket_of(l, AF_INET6, text, err)
-                ? -1
-                : listen_on(l, (struct sockaddr *)&v6, sizeof v6, text, err);
+    memset(sa, 0, sizeof *sa);
+    if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons((uint16_t)port);
+        loopback = ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+    } else if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)port);
+        loopback = IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
     } else {
-        return error_set(err, ERR_UNIMPLEMENTED,
-                         "listen on %s: only loopback addresses (127.0.0.1, [::1], localhost) and "
-                         "unix:/path: others need TLS, which is not built yet",
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "listen on %s: an address of this host is needed, not a name (0.0.0.0 or "
+                         "[::] means all of them)",
                          text);
     }
-    /* The port has the same place in both kinds of address. */
-    socklen_t len = sizeof v6;
-    if (r == 0 && getsockname(l->fd, (struct sockaddr *)&v6, &len) == 0) {
-        l->port = ntohs(v6.sin6_port);
+    if (!loopback && !tls) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "listen on %s: plain TCP is for loopback only (127.0.0.1, [::1], "
+                         "localhost); others need TLS: tls.cert_file and tls.key_file in the "
+                         "config file, which `tandem admin init` makes",
+                         text);
     }
-    return r;
+    return 0;
 }
 
-int listener_open(struct listener *out, const char *text, struct error *err)
+static int parse_unix(const char *text, struct sockaddr_un *sa, struct error *err)
+{
+    const char *path = text + strlen("unix:");
+    if (path[0] != '/') {
+        return error_set(err, ERR_INVALID_ARGUMENT, "listen on %s: the path must be absolute",
+                         text);
+    }
+    if (strlen(path) >= sizeof sa->sun_path) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "listen on %s: a socket path has at most %zu bytes, this one %zu", text,
+                         sizeof sa->sun_path - 1, strlen(path));
+    }
+    *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(sa->sun_path, path, strlen(path));
+    return 0;
+}
+
+static bool is_unix(const char *text)
+{
+    return strncmp(text, "unix:", 5) == 0;
+}
+
+int listener_check(const char *text, bool tls, struct error *err)
+{
+    struct sockaddr_storage tcp;
+    struct sockaddr_un un;
+    return is_unix(text) ? parse_unix(text, &un, err) : parse_tcp(text, tls, &tcp, err);
+}
+
+/* ---- open and close ------------------------------------------------------------------------ */
+
+static int open_unix(struct listener *l, const char *text, struct error *err)
+{
+    struct sockaddr_un sa;
+    struct stat st;
+    if (parse_unix(text, &sa, err)) {
+        return -1;
+    }
+    l->is_unix = true;
+    snprintf(l->path, sizeof l->path, "%s", sa.sun_path);
+    if (make_room(&sa, text, err) || socket_of(l, AF_UNIX, text, err) ||
+        listen_on(l, (struct sockaddr *)&sa, sizeof sa, text, err)) {
+        return -1;
+    }
+    if (lstat(l->path, &st) == 0) {
+        l->device = st.st_dev;
+        l->inode = st.st_ino;
+    }
+    return 0;
+}
+
+static int open_tcp(struct listener *l, const char *text, bool tls, struct error *err)
+{
+    socklen_t len = sizeof l->bound;
+    if (parse_tcp(text, tls, &l->bound, err) || socket_of(l, l->bound.ss_family, text, err)) {
+        return -1;
+    }
+    int off = 0;
+    if (l->bound.ss_family == AF_INET6) {
+        len = sizeof(struct sockaddr_in6);
+        setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    } else {
+        len = sizeof(struct sockaddr_in);
+    }
+    if (listen_on(l, (struct sockaddr *)&l->bound, len, text, err)) {
+        return -1;
+    }
+    /* With the port that the kernel chose, if it was 0; it has the same place in both kinds. */
+    if (getsockname(l->fd, (struct sockaddr *)&l->bound, &len) != 0) {
+        return error_errno(err, errno, "listen on %s", text);
+    }
+    l->port = ntohs(((struct sockaddr_in *)&l->bound)->sin_port);
+    return 0;
+}
+
+int listener_open(struct listener *out, const char *text, bool tls, struct error *err)
 {
     struct listener l = {.fd = -1};
-    if (strncmp(text, "unix:", 5) == 0 ? open_unix(&l, text, err) : open_tcp(&l, text, err)) {
+    if (is_unix(text) ? open_unix(&l, text, err) : open_tcp(&l, text, tls, err)) {
         if (l.fd >= 0) {
             close(l.fd);
         }
@@ -188,10 +236,42 @@ int listener_open(struct listener *out, const char *text, struct error *err)
     return 0;
 }
 
+void listener_name(const struct listener *l, char *out, size_t size)
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&l->bound;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&l->bound;
+    if (l->is_unix) {
+        snprintf(out, size, "unix:%s", l->path);
+    } else if (l->bound.ss_family == AF_INET6) {
+        inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
+        snprintf(out, size, "[%s]:%d", host, l->port);
+    } else {
+        inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
+        snprintf(out, size, "%s:%d", host, l->port);
+    }
+}
+
+int listener_reopen(struct listener *l, struct error *err)
+{
+    char text[sizeof l->path + 8];
+    struct listener fresh;
+    listener_name(l, text, sizeof text);
+    listener_close(l);
+    /* What is refused without TLS was refused when it was opened. */
+    if (listener_open(&fresh, text, true, err)) {
+        return -1;
+    }
+    *l = fresh;
+    return 0;
+}
+
 void listener_close(struct listener *l)
 {
     struct stat st;
-    close(l->fd);
+    if (l->fd >= 0) {
+        close(l->fd);
+    }
     l->fd = -1;
     if (l->is_unix && lstat(l->path, &st) == 0 && st.st_dev == l->device && st.st_ino == l->inode) {
         unlink(l->path);

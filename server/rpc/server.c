@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,6 +20,9 @@ enum {
     MAX_STREAMS = 1024, /* calls on one connection */
     MAX_METADATA_BYTES = 8192,
     STUCK_STREAM_MS = 250, /* what a peer that doesn't read may delay a stop */
+    WARN_EVERY_MS = 60000,
+    DAY_MS = 86400000,
+    EXPIRY_NEAR_S = 14 * 86400,
 };
 
 const struct descriptors *server_descriptors(const struct server *s)
@@ -115,21 +119,116 @@ static int add_listener(struct server *s, const char *text, struct error *err)
     if (s->num_listeners == SERVER_MAX_LISTENERS) {
         return error_set(err, ERR_INVALID_ARGUMENT, "more than %d addresses", SERVER_MAX_LISTENERS);
     }
-    if (listener_open(&s->listeners[s->num_listeners], text, err)) {
+    if (listener_open(&s->listeners[s->num_listeners], text, s->tls, err)) {
         return -1;
     }
     s->num_listeners++;
     return 0;
 }
 
-/* A new connection, on the acceptor's thread. */
-static void on_connection(void *ctx, int connection, bool is_unix)
+static void give_to_core(struct server *s, int connection, bool is_unix)
 {
-    struct server *s = ctx;
     grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
     grpc_server_add_channel_from_fd(s->cores[is_unix], connection, creds);
     grpc_server_credentials_release(creds);
 }
+
+/* Hands were shaken, on the bridge's thread. */
+static void on_secured(void *ctx, int connection)
+{
+    give_to_core(ctx, connection, false);
+}
+
+static void warn_limit(struct server *s, const struct peer_address *from, const char *why)
+{
+    int64_t now = clock_mono_ms();
+    if (!s->warned_limit_ms || now - s->warned_limit_ms > WARN_EVERY_MS) {
+        char text[PEER_TEXT_SIZE];
+        peer_address_text(from, text);
+        s->warned_limit_ms = now;
+        log_warn("connections are turned away (this one from %s): %s", text, why);
+    }
+}
+
+/* A new connection, on the acceptor's thread. */
+static void on_connection(void *ctx, int connection, bool is_unix,
+                          const struct sockaddr_storage *from)
+{
+    struct server *s = ctx;
+    if (is_unix || !s->bridge) {
+        give_to_core(s, connection, is_unix);
+        return;
+    }
+    struct peer_address address = peer_address_of(from);
+    const char *why;
+    if (peers_enter(s->peers, &address, &why)) {
+        bridge_add(s->bridge, connection, &address);
+    } else {
+        warn_limit(s, &address, why);
+        close(connection);
+    }
+}
+
+/* ---- how it looks from outside ------------------------------------------------------------- */
+
+static void on_deaf(void *ctx, int i)
+{
+    struct server *s = ctx;
+    acceptor_reopen(s->acceptor, i);
+}
+
+static void tell_health(struct server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    health_set(s->health, s->serving && s->doors_open);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void on_checked(void *ctx, bool ok)
+{
+    struct server *s = ctx;
+    pthread_mutex_lock(&s->lock);
+    s->doors_open = ok;
+    pthread_mutex_unlock(&s->lock);
+    tell_health(s);
+}
+
+static void warn_expiry(struct server *s)
+{
+    int64_t left_s = tls_expires_s(s->tls) - clock_wall_us() / 1000000, now = clock_mono_ms();
+    if (left_s < EXPIRY_NEAR_S && (!s->warned_expiry_ms || now - s->warned_expiry_ms > DAY_MS)) {
+        s->warned_expiry_ms = now;
+        log_warn("the server's certificate %s; tandem admin init --renew makes a new one",
+                 left_s < 0 ? "has expired" : "expires within two weeks");
+    }
+}
+
+static void on_tick(void *ctx)
+{
+    struct server *s = ctx;
+    struct error err;
+    if (!s->tls) {
+        return;
+    }
+    if (tls_is_stale(s->tls) && server_reload_tls(s, &err)) {
+        log_error("the new certificate is not used: %s", err.text);
+    }
+    warn_expiry(s);
+}
+
+int server_reload_tls(struct server *s, struct error *err)
+{
+    if (!s->tls) {
+        return 0;
+    }
+    if (tls_reload(s->tls, err)) {
+        return -1;
+    }
+    log_info("the certificate was read again");
+    return 0;
+}
+
+/* ---- the parts ----------------------------------------------------------------------------- */
 
 static void create_queues(struct server *s)
 {
@@ -149,6 +248,11 @@ static int build(struct server *s, struct error *err)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     if (descriptors_new(&s->descriptors, err) || add_tables(s, err)) {
+        return -1;
+    }
+    if (s->options.tls && (tls_new(&s->tls, s->options.tls, err) ||
+                           peers_new(&s->peers, s->options.max_connections,
+                                     s->options.max_connections_per_address, err))) {
         return -1;
     }
     s->cores[false] = create_core(&s->options);
@@ -193,8 +297,10 @@ int server_new(struct server **out, const struct server_options *options, struct
     grpc_init();
     int r = build(s, err);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    s->client_cert = s->options.tls && s->options.tls->require_client_cert;
     s->options.listen = NULL;
     s->options.tables = NULL;
+    s->options.tls = NULL;
     if (r) {
         server_free(s);
         return -1;
@@ -206,6 +312,33 @@ int server_new(struct server **out, const struct server_options *options, struct
 int server_port(const struct server *s, int i)
 {
     return i >= 0 && i < s->num_listeners ? s->listeners[i].port : 0;
+}
+
+/* The threads that bring connections, and the one that looks at how it goes. */
+static int open_doors(struct server *s, struct error *err)
+{
+    const struct bridge_options bridge = {.tls = s->tls,
+                                          .peers = s->peers,
+                                          .on_open = on_secured,
+                                          .ctx = s,
+                                          .handshake_ms = s->options.handshake_ms};
+    const struct selfcheck_options check = {.listeners = s->listeners,
+                                            .num_listeners = s->num_listeners,
+                                            .tls = s->tls,
+                                            .client_cert = s->client_cert,
+                                            .reopen = on_deaf,
+                                            .healthy = on_checked,
+                                            .tick = on_tick,
+                                            .ctx = s};
+    s->doors_open = true;
+    if (s->tls && bridge_new(&s->bridge, &bridge, err)) {
+        return -1;
+    }
+    /* What is copied of the listeners is copied before the acceptor may open them anew. */
+    return acceptor_new(&s->acceptor, s->listeners, s->num_listeners, on_connection, s, err) ||
+                   selfcheck_new(&s->selfcheck, &check, err)
+               ? -1
+               : 0;
 }
 
 int server_start(struct server *s, struct error *err)
@@ -227,8 +360,7 @@ int server_start(struct server *s, struct error *err)
             server_post_call(s, t->cq, true);
         }
     }
-    int r = e ? error_errno(err, e, "start an io thread")
-              : acceptor_new(&s->acceptor, s->listeners, s->num_listeners, on_connection, s, err);
+    int r = e ? error_errno(err, e, "start an io thread") : open_doors(s, err);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (r) {
         return -1;
@@ -239,7 +371,10 @@ int server_start(struct server *s, struct error *err)
 
 void server_set_serving(struct server *s, bool serving)
 {
-    health_set(s->health, serving);
+    pthread_mutex_lock(&s->lock);
+    s->serving = serving;
+    pthread_mutex_unlock(&s->lock);
+    tell_health(s);
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -276,8 +411,13 @@ void server_stop(struct server *s, int64_t grace_ms)
         return;
     }
     s->stopped = true;
+    selfcheck_free(s->selfcheck);
+    s->selfcheck = NULL;
     acceptor_free(s->acceptor);
     s->acceptor = NULL;
+    if (s->bridge) {
+        bridge_stop_opening(s->bridge);
+    }
     close_listeners(s);
     server_set_serving(s, false);
     grpc_completion_queue *done = grpc_completion_queue_create_for_next(NULL);
@@ -308,6 +448,8 @@ void server_stop(struct server *s, int64_t grace_ms)
     grpc_completion_queue_shutdown(done);
     grpc_completion_queue_next(done, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
     grpc_completion_queue_destroy(done);
+    bridge_free(s->bridge);
+    s->bridge = NULL;
 }
 
 static void free_queue(struct io_thread *t)
@@ -336,6 +478,8 @@ void server_free(struct server *s)
     for (int i = 0; i < s->num_threads; i++) {
         free_queue(&s->threads[i]);
     }
+    peers_free(s->peers);
+    tls_free(s->tls);
     health_free(s->health);
     descriptors_free(s->descriptors);
     pthread_cond_destroy(&s->changed);

@@ -8,6 +8,7 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "server/rpc/call.h"
+#include "server/rpc/tls.h"
 
 enum method_kind { METHOD_UNARY, METHOD_SERVER_STREAM, METHOD_BIDI };
 enum method_access {
@@ -33,7 +34,7 @@ struct method {
 struct server;
 
 struct server_options {
-    /* NULL-terminated: host:port (loopback only until there is TLS; port 0 = any), unix:/path. */
+    /* NULL-terminated: host:port (off loopback with TLS only; port 0 = any), unix:/path. */
     const char *const *listen;
     /* Tables of methods, each ended by path NULL; the list by NULL. A method that is in the
      * descriptors and in no table answers UNIMPLEMENTED, by name. */
@@ -48,6 +49,11 @@ struct server_options {
                         enum method_access access, struct caller *caller, struct error *err);
     int num_threads;          /* 0 = 2 */
     size_t max_request_bytes; /* 0 = 4 MiB */
+    /* NULL: none. Else every host:port speaks TLS, on loopback too. Borrowed by server_new. */
+    const struct tls_files *tls;
+    /* Of connections over TLS; 0 = no limit. Those of this host are counted in the first only. */
+    int max_connections, max_connections_per_address;
+    int64_t handshake_ms; /* 0 = BRIDGE_HANDSHAKE_MS */
 };
 
 /* Listens, but serves nobody before server_start: connections wait. */
@@ -55,8 +61,12 @@ int server_new(struct server **out, const struct server_options *options, struct
 /* The bound port of listener i (host:port ones), until server_stop. */
 int server_port(const struct server *s, int i);
 int server_start(struct server *s, struct error *err);
-/* Health: serving or not. */
+/* Health: serving or not. While a listener fails its checks (selfcheck.h) it is not, in any case.
+ */
 void server_set_serving(struct server *s, bool serving);
+/* Reads the certificate again; what is open stays open. Changed files are also noticed within
+ * seconds. On an error the old one stays. */
+int server_reload_tls(struct server *s, struct error *err);
 /* No new calls; open streams end with UNAVAILABLE "server is shutting down"; at most grace_ms. */
 void server_stop(struct server *s, int64_t grace_ms);
 void server_free(struct server *s);

@@ -5,7 +5,11 @@
 #include <pthread.h>
 
 #include "server/rpc/acceptor.h"
+#include "server/rpc/bridge.h"
 #include "server/rpc/listener.h"
+#include "server/rpc/peers.h"
+#include "server/rpc/selfcheck.h"
+#include "server/rpc/tls.h"
 #include "server/rpc/wire.h"
 
 #define SERVER_SHUTDOWN_TEXT "server is shutting down"
@@ -38,17 +42,25 @@ struct server {
     struct listener listeners[SERVER_MAX_LISTENERS]; /* owned */
     int num_listeners;
     struct acceptor *acceptor;                       /* owned; while started */
+    struct selfcheck *selfcheck;                     /* owned; while started */
+    struct tls *tls;                                 /* owned; NULL = plain */
+    struct peers *peers;                             /* owned; with TLS */
+    struct bridge *bridge;                           /* owned; with TLS, while started */
+    int64_t warned_limit_ms;                         /* of the acceptor's thread */
+    int64_t warned_expiry_ms;                        /* of selfcheck's thread */
     struct method_entry methods[SERVER_MAX_METHODS]; /* sorted by path */
     size_t num_methods;
     struct descriptors *descriptors; /* owned */
     struct health *health;           /* owned */
     bool started, stopped;           /* of the owner of the server */
+    bool client_cert;                /* TLS asks for one */
 
     pthread_mutex_t lock; /* guards what follows; taken before a call's own lock */
     pthread_cond_t changed;
     struct call *live;
     int num_live;
     bool stopping;
+    bool serving, doors_open; /* healthy: both */
 };
 
 /* Lets a core hand over one call more. */
