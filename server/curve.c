@@ -1,12 +1,13 @@
 #include "server/curve.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/msg.h"
 
-#define SERIES_MAX 7
+#define SERIES_MAX METRIC_SERIES
+/* Damaged chunks that a reply names. */
+#define GAPS_MAX 64
 
 static const char *const series_names[SERIES_MAX + 1] = {"loss",    "grad_norm",    "lr",  "tokens",
                                                          "step_ms", "tokens_per_s", "mfu", NULL};
@@ -17,20 +18,34 @@ struct point {
     double values[SERIES_MAX]; /* of the series asked for */
 };
 
+struct span {
+    bool any; /* a row of it was seen */
+};
+
+struct gap {
+    int32_t attempt;
+    int64_t first, last;
+};
+
 struct reading {
     int series[SERIES_MAX]; /* indices into series_names */
     int num_series;
     int num_extremes; /* of the first so many series */
-    int64_t rows;     /* in the range */
-    /* Thinning: 0 spans = every row. */
-    int64_t spans, span, row;
-    bool empty; /* nothing of this span yet */
-    struct point first, min[SERIES_MAX], max[SERIES_MAX], last;
+    /* Thinning. A span is the blocks i with i * num_spans / num_blocks the same: a block of steps
+     * is never split, so that its extremes can be had without its rows. */
+    int64_t block_steps, first_block, num_blocks, num_spans;
+    struct span *spans;          /* owned */
+    struct metric_row *extremes; /* owned; min, max of each series of each span */
+    bool any;
+    struct metric_row first, last; /* of the curve */
     /* Result. */
     struct point *points; /* owned */
     int64_t num_points, cap_points;
     bool full;
     int64_t next_from;
+    bool thinned;
+    struct gap gaps[GAPS_MAX];
+    int num_gaps;
 };
 
 static int pick_series(struct reading *r, const GetMetricsRequest *q, struct error *err)
@@ -57,32 +72,11 @@ static int pick_series(struct reading *r, const GetMetricsRequest *q, struct err
     return 0;
 }
 
-static double value_of(const StepMetrics *m, int series)
+static void read_point(const struct reading *r, const struct metric_row *row, struct point *p)
 {
-    const double none = (double)NAN;
-    switch (series) {
-    case 0:
-        return m->has_loss ? m->loss : none;
-    case 1:
-        return m->has_grad_norm ? m->grad_norm : none;
-    case 2:
-        return m->has_lr ? m->lr : none;
-    case 3:
-        return (double)m->tokens;
-    case 4:
-        return m->has_step_ms ? m->step_ms : none;
-    case 5:
-        return m->has_tokens_per_s ? m->tokens_per_s : none;
-    default:
-        return m->has_mfu ? m->mfu : none;
-    }
-}
-
-static void read_point(const struct reading *r, const StepMetrics *m, struct point *p)
-{
-    *p = (struct point){.step = m->step, .attempt = m->attempt};
+    *p = (struct point){.step = row->step, .attempt = row->attempt};
     for (int i = 0; i < r->num_series; i++) {
-        p->values[i] = value_of(m, r->series[i]);
+        p->values[i] = row->values[r->series[i]];
     }
 }
 
@@ -102,78 +96,140 @@ static bool add_point(struct reading *r, const struct point *p)
     return true;
 }
 
+static bool take_row(void *arg, const struct metric_row *row)
+{
+    struct point p;
+    read_point(arg, row, &p);
+    return add_point(arg, &p);
+}
+
+/* ---- thinning ---- */
+
 static int by_step(const void *a, const void *b)
 {
-    const struct point *x = a, *y = b;
-    return x->step != y->step ? (x->step < y->step ? -1 : 1) : x->attempt - y->attempt;
+    const struct metric_row *x = *(const struct metric_row *const *)a;
+    const struct metric_row *y = *(const struct metric_row *const *)b;
+    return metric_before(y, x) - metric_before(x, y);
 }
 
-/* The span's extremes, each row once, in order. */
-static void close_span(struct reading *r)
+static struct span *span_of(struct reading *r, int64_t step)
 {
-    if (r->empty) {
-        return;
-    }
-    struct point kept[2 * SERIES_MAX + 2];
-    int num = 0;
-    if (r->span == 0) {
-        kept[num++] = r->first;
-    }
-    for (int i = 0; i < r->num_extremes; i++) {
-        kept[num++] = r->min[i];
-        kept[num++] = r->max[i];
-    }
-    if (r->span == r->spans - 1) {
-        kept[num++] = r->last;
-    }
-    qsort(kept, (size_t)num, sizeof *kept, by_step);
-    for (int i = 0; i < num; i++) {
-        if (i == 0 || by_step(&kept[i - 1], &kept[i]) != 0) {
-            add_point(r, &kept[i]);
-        }
-    }
-    r->empty = true;
+    int64_t block = (step - 1) / r->block_steps - r->first_block;
+    /* Outside only if what the database says of a chunk isn't what it holds. */
+    block = block < 0 ? 0 : block < r->num_blocks ? block : r->num_blocks - 1;
+    return &r->spans[block * r->num_spans / r->num_blocks];
 }
 
-static bool take_row(void *arg, const StepMetrics *m)
+static void take_extreme(struct reading *r, struct span *s, int k, const struct metric_row *min,
+                         const struct metric_row *max)
+{
+    int series = r->series[k];
+    struct metric_row *have = &r->extremes[(s - r->spans) * 2 * r->num_extremes + 2 * k];
+    if (!s->any || metric_is_lower(min, &have[0], series)) {
+        have[0] = *min;
+    }
+    if (!s->any || metric_is_higher(max, &have[1], series)) {
+        have[1] = *max;
+    }
+}
+
+static void take_ends(struct reading *r, const struct metric_row *first,
+                      const struct metric_row *last)
+{
+    if (!r->any || metric_before(first, &r->first)) {
+        r->first = *first;
+    }
+    if (!r->any || metric_before(&r->last, last)) {
+        r->last = *last;
+    }
+    r->any = true;
+}
+
+static void thin_row(void *arg, const struct metric_row *row)
 {
     struct reading *r = arg;
-    struct point p;
-    read_point(r, m, &p);
-    if (r->spans == 0) {
-        return add_point(r, &p);
+    struct span *s = span_of(r, row->step);
+    for (int k = 0; k < r->num_extremes; k++) {
+        take_extreme(r, s, k, row, row);
     }
-    /* spans <= CURVE_ROWS_MAX, so this can't overflow. */
-    int64_t span = r->row * r->spans / r->rows;
-    r->row++;
-    span = span < r->spans ? span : r->spans - 1;
-    if (span != r->span) {
-        close_span(r);
-        r->span = span;
-    }
-    if (r->empty) {
-        r->first = p;
-    }
-    for (int i = 0; i < r->num_extremes; i++) {
-        /* NaN is an extreme too, of both kinds: nothing compares against it. */
-        if (r->empty || !(p.values[i] >= r->min[i].values[i])) {
-            r->min[i] = p;
-        }
-        if (r->empty || !(p.values[i] <= r->max[i].values[i])) {
-            r->max[i] = p;
-        }
-    }
-    r->last = p;
-    r->empty = false;
-    return !r->full;
+    s->any = true;
+    take_ends(r, row, row);
 }
 
-static bool count_row(void *arg, const StepMetrics *m)
+static void thin_block(void *arg, const struct metric_extremes *e)
 {
-    (void)m;
-    ++*(int64_t *)arg;
-    return true;
+    struct reading *r = arg;
+    struct span *s = span_of(r, e->first.step);
+    for (int k = 0; k < r->num_extremes; k++) {
+        take_extreme(r, s, k, &e->min[r->series[k]], &e->max[r->series[k]]);
+    }
+    s->any = true;
+    take_ends(r, &e->first, &e->last);
 }
+
+/* The span's extremes and the curve's ends, each row once, in order. */
+static void close_span(struct reading *r, int64_t i)
+{
+    const struct metric_row *kept[2 * SERIES_MAX + 2];
+    size_t num = 0;
+    for (int k = 0; k < 2 * r->num_extremes && r->spans[i].any; k++) {
+        kept[num++] = &r->extremes[i * 2 * r->num_extremes + k];
+    }
+    if (r->any && i == 0) {
+        kept[num++] = &r->first;
+    }
+    if (r->any && i == r->num_spans - 1) {
+        kept[num++] = &r->last;
+    }
+    qsort(kept, num, sizeof(struct metric_row *), by_step);
+    for (size_t k = 0; k < num; k++) {
+        if (k == 0 || by_step(&kept[k - 1], &kept[k]) != 0) {
+            take_row(r, kept[k]);
+        }
+    }
+}
+
+/* How many spans, so that their extremes and the two ends are no more than points; with few points
+ * only the extremes of the first series count. */
+static void choose_spans(struct reading *r, int64_t points, const struct store_metric_extent *e)
+{
+    int64_t room = (points - 2) / 2, steps = e->last - e->first + 1;
+    r->num_extremes = room < r->num_series ? (int)room : r->num_series;
+    r->num_spans = room / r->num_extremes;
+    r->block_steps = store_metric_block(steps / r->num_spans);
+    r->first_block = (e->first - 1) / r->block_steps;
+    r->num_blocks = (e->last - 1) / r->block_steps - r->first_block + 1;
+    r->spans = calloc((size_t)r->num_spans, sizeof *r->spans);
+    r->extremes = calloc((size_t)r->num_spans * 2 * (size_t)r->num_extremes, sizeof *r->extremes);
+    ASSERT(r->spans && r->extremes);
+}
+
+static void note_gap(void *arg, enum store_metric_loss what, int32_t attempt, int64_t first,
+                     int64_t last)
+{
+    struct reading *r = arg;
+    if (what == METRIC_THINNED) {
+        r->thinned = true;
+    } else if (r->num_gaps < GAPS_MAX) {
+        r->gaps[r->num_gaps++] = (struct gap){attempt, first, last};
+    }
+}
+
+static int thin(struct store *s, struct reading *r, const struct store_metric_range *range,
+                struct error *err)
+{
+    const struct store_metric_visitor v = {
+        .row = thin_row, .block = thin_block, .gap = note_gap, .arg = r};
+    if (store_metric_blocks(s, range, r->block_steps, &v, err) != 0) {
+        return -1;
+    }
+    for (int64_t i = 0; i < r->num_spans; i++) {
+        close_span(r, i);
+    }
+    return 0;
+}
+
+/* ---- the reply ---- */
 
 static Metrics *as_message(struct reading *r, int64_t job)
 {
@@ -203,21 +259,17 @@ static Metrics *as_message(struct reading *r, int64_t job)
     if (r->full) {
         MSG_SET(out, next_from, r->next_from);
     }
-    return out;
-}
-
-/* How many spans, so that their extremes and the two ends are no more than points; with few points
- * only the extremes of the first series count. */
-static void choose_spans(struct reading *r, int64_t points)
-{
-    points = points < CURVE_ROWS_MAX ? points : CURVE_ROWS_MAX;
-    if (points <= 0 || r->rows <= points) {
-        return;
+    if (r->thinned) {
+        MSG_SET(out, thinned, 1);
     }
-    int64_t room = (points - 2) / 2;
-    r->num_extremes = room < r->num_series ? (int)room : r->num_series;
-    r->spans = room / r->num_extremes;
-    r->empty = true;
+    for (int i = 0; i < r->num_gaps; i++) {
+        MetricsGap *gap = msg_new(&metrics_gap__descriptor);
+        MSG_SET(gap, attempt, r->gaps[i].attempt);
+        MSG_SET(gap, from, r->gaps[i].first);
+        MSG_SET(gap, to, r->gaps[i].last);
+        msg_push(&out->gaps, &out->n_gaps, gap);
+    }
+    return out;
 }
 
 int curve_read(struct store *s, const GetMetricsRequest *q, int64_t job, Metrics **out,
@@ -235,19 +287,23 @@ int curve_read(struct store *s, const GetMetricsRequest *q, int64_t job, Metrics
     if (q->points > 0 && q->points < 4) {
         return error_set(err, ERR_INVALID_ARGUMENT, "points: 0, or at least 4");
     }
-    if (q->points > 0) {
-        if (store_metric_scan(s, &range, count_row, &r.rows, err) != 0) {
-            return -1;
-        }
-        choose_spans(&r, q->points);
+    struct store_metric_extent extent = {0};
+    int64_t points = q->points < CURVE_ROWS_MAX ? q->points : CURVE_ROWS_MAX;
+    if (points > 0 && store_metric_extent(s, &range, points, &extent, err) != 0) {
+        return -1;
     }
-    int rc = store_metric_scan(s, &range, take_row, &r, err);
+    int rc;
+    if (points > 0 && extent.rows > points) {
+        choose_spans(&r, points, &extent);
+        rc = thin(s, &r, &range, err);
+    } else {
+        rc = store_metric_scan(s, &range, take_row, note_gap, &r, err);
+    }
     if (rc == 0) {
-        if (r.spans) {
-            close_span(&r);
-        }
         *out = as_message(&r, job);
     }
     free(r.points);
+    free(r.spans);
+    free(r.extremes);
     return rc;
 }

@@ -67,8 +67,11 @@ int store_attempt_insert(struct store *s, int64_t job, const struct attempt_row 
     if (rc != 0) {
         return -1;
     }
-    return sql_exec(s, err, "INSERT INTO plans (job, attempt, plan) VALUES (?, ?, ?)", "iwb", job,
-                    r->number, &(struct sql_blob){plan, plan_len});
+    uint8_t sum[32];
+    sql_sha256(plan, plan_len, sum);
+    return sql_exec(s, err, "INSERT INTO plans (job, attempt, plan, sha256) VALUES (?, ?, ?, ?)",
+                    "iwbb", job, r->number, &(struct sql_blob){plan, plan_len},
+                    &(struct sql_blob){sum, sizeof sum});
 }
 
 int store_attempt_update(struct store *s, int64_t job, const struct attempt_row *r,
@@ -83,8 +86,8 @@ int store_attempt_update(struct store *s, int64_t job, const struct attempt_row 
 
 int store_attempt_plan(struct store *s, int64_t job, int32_t attempt, Plan **out, struct error *err)
 {
-    sqlite3_stmt *q = sql_query(s, err, "SELECT plan FROM plans WHERE job = ? AND attempt = ?",
-                                "iw", job, attempt);
+    sqlite3_stmt *q = sql_query(
+        s, err, "SELECT plan, sha256 FROM plans WHERE job = ? AND attempt = ?", "iw", job, attempt);
     if (!q) {
         return -1;
     }
@@ -94,7 +97,10 @@ int store_attempt_plan(struct store *s, int64_t job, int32_t attempt, Plan **out
     }
     Plan *plan = NULL;
     if (rc == 1) {
-        plan = plan__unpack(NULL, (size_t)sqlite3_column_bytes(q, 0), sqlite3_column_blob(q, 0));
+        if (sql_blob_is_whole(q, 0, 1)) {
+            plan =
+                plan__unpack(NULL, (size_t)sqlite3_column_bytes(q, 0), sqlite3_column_blob(q, 0));
+        }
         sql_done(q);
     }
     if (!plan) {

@@ -1,7 +1,6 @@
 /* Table jobs, and specs beside it. */
 #include "server/store/store.h"
 
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +29,16 @@ int store_job_insert(struct store *s, struct job_row *row, const void *spec, siz
         return -1;
     }
     row->id = sqlite3_last_insert_rowid(s->db);
-    unsigned char hash[SHA256_DIGEST_LENGTH];
-    SHA256(spec, spec_len, hash);
-    return sql_exec(s, err, "INSERT INTO specs (job, spec, sha256, facts) VALUES (?, ?, ?, ?)",
-                    "ibbb", row->id, &(struct sql_blob){spec, spec_len},
-                    &(struct sql_blob){hash, sizeof hash}, &(struct sql_blob){facts, facts_len});
+    uint8_t spec_sum[32], facts_sum[32];
+    sql_sha256(spec, spec_len, spec_sum);
+    sql_sha256(facts, facts_len, facts_sum);
+    return sql_exec(s, err,
+                    "INSERT INTO specs (job, spec, sha256, facts, facts_sha256) VALUES "
+                    "(?, ?, ?, ?, ?)",
+                    "ibbbb", row->id, &(struct sql_blob){spec, spec_len},
+                    &(struct sql_blob){spec_sum, sizeof spec_sum},
+                    &(struct sql_blob){facts, facts_len},
+                    &(struct sql_blob){facts_sum, sizeof facts_sum});
 }
 
 int store_job_update(struct store *s, const struct job_row *r, struct error *err)
@@ -164,13 +168,9 @@ int store_job_spec(struct store *s, int64_t id, JobSpec **out, struct error *err
     }
     JobSpec *spec = NULL;
     if (rc == 1) {
-        const void *data = sqlite3_column_blob(q, 0);
-        size_t len = (size_t)sqlite3_column_bytes(q, 0);
-        unsigned char hash[SHA256_DIGEST_LENGTH];
-        SHA256(data ? data : "", len, hash);
-        if (sqlite3_column_bytes(q, 1) == sizeof hash &&
-            memcmp(hash, sqlite3_column_blob(q, 1), sizeof hash) == 0) {
-            spec = job_spec__unpack(NULL, len, data);
+        if (sql_blob_is_whole(q, 0, 1)) {
+            spec = job_spec__unpack(NULL, (size_t)sqlite3_column_bytes(q, 0),
+                                    sqlite3_column_blob(q, 0));
         }
         sql_done(q);
     }
@@ -184,7 +184,8 @@ int store_job_spec(struct store *s, int64_t id, JobSpec **out, struct error *err
 
 int store_job_facts(struct store *s, int64_t id, ProbeReply **out, struct error *err)
 {
-    sqlite3_stmt *q = sql_query(s, err, "SELECT facts FROM specs WHERE job = ?", "i", id);
+    sqlite3_stmt *q =
+        sql_query(s, err, "SELECT facts, facts_sha256 FROM specs WHERE job = ?", "i", id);
     if (!q) {
         return -1;
     }
@@ -194,8 +195,10 @@ int store_job_facts(struct store *s, int64_t id, ProbeReply **out, struct error 
     }
     ProbeReply *facts = NULL;
     if (rc == 1) {
-        facts = probe_reply__unpack(NULL, (size_t)sqlite3_column_bytes(q, 0),
-                                    sqlite3_column_blob(q, 0));
+        if (sql_blob_is_whole(q, 0, 1)) {
+            facts = probe_reply__unpack(NULL, (size_t)sqlite3_column_bytes(q, 0),
+                                        sqlite3_column_blob(q, 0));
+        }
         sql_done(q);
     }
     if (!facts) {

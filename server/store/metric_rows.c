@@ -1,16 +1,12 @@
-/* Table metrics, and which of its rows the shown curve has.
- *
- * An attempt covers the steps after its start_step, so it hides what earlier attempts have there:
- * row (step, attempt a) is visible up to the smallest start_step of the attempts after a. */
+/* Rows of metrics, one by one: taken in, and handed out in their order whether they lie in chunks
+ * or in an attempt's tail. */
 #include "server/store/store.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/buf.h"
-#include "server/store/sql.h"
-
-#define METRIC_COLUMNS "step, attempt, loss, grad_norm, lr, tokens, step_ms, tokens_per_s, mfu"
+#include "server/store/metric_chunks.h"
+#include "server/store/metric_visible.h"
 
 static double or_nan(protobuf_c_boolean has, double value)
 {
@@ -19,58 +15,200 @@ static double or_nan(protobuf_c_boolean has, double value)
 
 int store_metric_insert(struct store *s, const StepMetrics *m, struct error *err)
 {
-    return sql_exec(s, err,
-                    "INSERT INTO metrics (job, " METRIC_COLUMNS ") VALUES "
-                    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                    "iiwdddiddd", m->job_id, m->step, m->attempt, or_nan(m->has_loss, m->loss),
-                    or_nan(m->has_grad_norm, m->grad_norm), or_nan(m->has_lr, m->lr),
-                    m->has_tokens ? m->tokens : (int64_t)0, or_nan(m->has_step_ms, m->step_ms),
-                    or_nan(m->has_tokens_per_s, m->tokens_per_s), or_nan(m->has_mfu, m->mfu));
+    struct metric_row r = {
+        .step = m->step,
+        .attempt = m->attempt,
+        .tokens = m->has_tokens ? m->tokens : 0,
+        .values = {or_nan(m->has_loss, m->loss), or_nan(m->has_grad_norm, m->grad_norm),
+                   or_nan(m->has_lr, m->lr), (double)(m->has_tokens ? m->tokens : 0),
+                   or_nan(m->has_step_ms, m->step_ms), or_nan(m->has_tokens_per_s, m->tokens_per_s),
+                   or_nan(m->has_mfu, m->mfu)}};
+    bool taken;
+    ASSERT(r.step >= 1);
+    if (metric_chunks_take_late(s, &r, m->job_id, &taken, err) != 0) {
+        return -1;
+    }
+    if (taken) {
+        return 0;
+    }
+    const double *v = r.values;
+    if (sql_exec(s, err,
+                 "INSERT INTO metrics (job, " METRIC_COLUMNS ") VALUES "
+                 "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                 "iiwdddiddd", m->job_id, r.step, r.attempt, v[0], v[1], v[2], r.tokens, v[4], v[5],
+                 v[6]) != 0) {
+        return -1;
+    }
+    return metric_chunks_added(s, &r, m->job_id, err);
 }
 
-/* Last visible step of each attempt, index = number. */
-struct limits {
-    int64_t *last; /* owned */
-    int32_t num;
+/* ---- in the order of a curve ---- */
+
+struct key {
+    int64_t chunk;
+    int32_t attempt;
+    int64_t last; /* visible step */
 };
 
-static int read_limits(struct store *s, int64_t job, struct limits *out, struct error *err)
+static int by_chunk(const void *a, const void *b)
 {
-    sqlite3_stmt *q = sql_query(
-        s, err, "SELECT number, start_step FROM attempts WHERE job = ? ORDER BY number DESC", "i",
-        job);
-    if (!q) {
-        return -1;
-    }
-    out->last = NULL;
-    out->num = 0;
-    int64_t limit = INT64_MAX;
-    int rc;
-    while ((rc = sql_step(s, q, err)) == 1) {
-        int32_t number = sqlite3_column_int(q, 0);
-        if (!out->last) {
-            out->num = number + 1;
-            out->last = calloc((size_t)out->num, sizeof *out->last);
-            if (!out->last) {
-                sql_done(q);
-                return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
-            }
+    const struct key *x = a, *y = b;
+    return x->chunk != y->chunk ? (x->chunk < y->chunk ? -1 : 1)
+                                : (x->attempt > y->attempt) - (x->attempt < y->attempt);
+}
+
+static int by_step(const void *a, const void *b)
+{
+    return metric_before(b, a) - metric_before(a, b);
+}
+
+struct scan {
+    struct store *s;
+    int64_t job;
+    struct metric_visible visible;
+    struct key *keys; /* owned */
+    size_t num_keys;
+    sqlite3_stmt *tail; /* NULL = at its end */
+    struct metric_row tail_row;
+    struct buf window; /* rows of one chunk number */
+    store_row_fn fn;
+    store_metric_gap_fn gap;
+    void *arg;
+};
+
+static int read_keys(struct scan *sc, struct error *err)
+{
+    struct buf list = {0};
+    int rc = 0;
+    for (int32_t i = 0; i < sc->visible.num_with_chunks && rc == 0; i++) {
+        struct key k = {.attempt = sc->visible.with_chunks[i]};
+        k.last = metric_visible_last(&sc->visible, k.attempt);
+        if (k.last < sc->visible.from) {
+            continue;
         }
-        out->last[number] = limit;
-        int64_t start = sqlite3_column_int64(q, 1);
-        limit = start < limit ? start : limit;
+        sqlite3_stmt *q = sql_query(sc->s, err,
+                                    "SELECT chunk FROM metric_chunks WHERE job = ? AND "
+                                    "attempt = ? AND chunk BETWEEN ? AND ? ORDER BY chunk",
+                                    "iwii", sc->job, k.attempt, metric_chunk_of(sc->visible.from),
+                                    metric_chunk_of(k.last));
+        rc = q ? 0 : -1;
+        while (q && (rc = sql_step(sc->s, q, err)) == 1) {
+            k.chunk = sqlite3_column_int64(q, 0);
+            buf_append(&list, &k, sizeof k);
+        }
     }
-    if (rc < 0) {
-        free(out->last);
-        return -1;
+    sc->num_keys = list.len / sizeof(struct key);
+    sc->keys = (struct key *)(void *)buf_take(&list);
+    if (sc->visible.num_with_chunks > 1) {
+        qsort(sc->keys, sc->num_keys, sizeof(struct key), by_chunk);
+    }
+    return rc;
+}
+
+static int next_tail(struct scan *sc, struct error *err)
+{
+    int rc;
+    while ((rc = sql_step(sc->s, sc->tail, err)) == 1) {
+        metric_row_read(sc->tail, &sc->tail_row);
+        if (sc->tail_row.step <= metric_visible_last(&sc->visible, sc->tail_row.attempt)) {
+            return 0;
+        }
+    }
+    sc->tail = NULL;
+    return rc;
+}
+
+/* Tail rows before r (NULL: all). 1 = stopped. */
+static int hand_tail(struct scan *sc, const struct metric_row *r, struct error *err)
+{
+    while (sc->tail && (!r || metric_before(&sc->tail_row, r))) {
+        if (!sc->fn(sc->arg, &sc->tail_row)) {
+            return 1;
+        }
+        if (next_tail(sc, err) != 0) {
+            return -1;
+        }
     }
     return 0;
 }
 
-static bool visible(const struct limits *l, int32_t attempt, int64_t step)
+static int add_chunk(struct scan *sc, const struct key *k, struct error *err)
 {
-    return attempt < 0 || attempt >= l->num || step <= l->last[attempt];
+    struct metric_chunk c = {.job = sc->job, .attempt = k->attempt, .chunk = k->chunk};
+    int rc = metric_chunk_read(sc->s, &c, err);
+    int64_t first = k->chunk * METRIC_CHUNK_STEPS + 1, last = first + METRIC_CHUNK_STEPS - 1;
+    if (sc->gap && (rc == -2 || (rc == 1 && c.thinned))) {
+        sc->gap(sc->arg, rc == 1 ? METRIC_THINNED : METRIC_DAMAGED, k->attempt, first, last);
+    }
+    for (size_t i = 0; rc == 1 && i < c.num; i++) {
+        if (c.rows[i].step >= sc->visible.from && c.rows[i].step <= k->last) {
+            buf_append(&sc->window, &c.rows[i], sizeof *c.rows);
+        }
+    }
+    return rc == -1 ? -1 : 0;
 }
+
+/* All attempts' chunks of the number that keys[i] has. 1 = stopped. */
+static int hand_window(struct scan *sc, size_t *i, struct error *err)
+{
+    size_t begin = *i;
+    buf_clear(&sc->window);
+    for (; *i < sc->num_keys && sc->keys[*i].chunk == sc->keys[begin].chunk; ++*i) {
+        if (add_chunk(sc, &sc->keys[*i], err) != 0) {
+            return -1;
+        }
+    }
+    struct metric_row *rows = (struct metric_row *)(void *)sc->window.data;
+    size_t num = sc->window.len / sizeof *rows;
+    if (*i - begin > 1 && num > 0) {
+        qsort(rows, num, sizeof *rows, by_step);
+    }
+    for (size_t k = 0; k < num; k++) {
+        int rc = hand_tail(sc, &rows[k], err);
+        if (rc != 0 || !sc->fn(sc->arg, &rows[k])) {
+            return rc != 0 ? rc : 1;
+        }
+    }
+    return 0;
+}
+
+static int scan(struct scan *sc, struct error *err)
+{
+    if (read_keys(sc, err) != 0) {
+        return -1;
+    }
+    sc->tail = sql_query(sc->s, err,
+                         "SELECT " METRIC_COLUMNS " FROM metrics WHERE job = ?1 AND step >= ?2 AND "
+                         "step <= ?3 AND (attempt = ?4 OR ?4 = 0) ORDER BY step, attempt",
+                         "iiiw", sc->job, sc->visible.from, sc->visible.to, sc->visible.only);
+    if (!sc->tail || next_tail(sc, err) != 0) {
+        return -1;
+    }
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sc->num_keys;) {
+        rc = hand_window(sc, &i, err);
+    }
+    return rc == 0 ? hand_tail(sc, NULL, err) : rc;
+}
+
+int store_metric_scan(struct store *s, const struct store_metric_range *range, store_row_fn fn,
+                      store_metric_gap_fn gap, void *arg, struct error *err)
+{
+    struct scan sc = {.s = s, .job = range->job, .fn = fn, .gap = gap, .arg = arg};
+    if (metric_visible_read(s, range, &sc.visible, err) != 0) {
+        return -1;
+    }
+    int rc = scan(&sc, err);
+    if (sc.tail) {
+        sql_done(sc.tail);
+    }
+    metric_visible_free(&sc.visible);
+    free(sc.keys);
+    buf_free(&sc.window);
+    return rc < 0 ? -1 : 0;
+}
+
+/* ---- in the order of attempts, for watchers ---- */
 
 static void set(double value, protobuf_c_boolean *has, double *out)
 {
@@ -78,34 +216,70 @@ static void set(double value, protobuf_c_boolean *has, double *out)
     *out = value;
 }
 
-static void read_metric(sqlite3_stmt *q, int64_t job, StepMetrics *m)
+static bool hand_message(int64_t job, const struct metric_row *r, int32_t *limit,
+                         store_metric_fn fn, void *arg)
 {
-    *m = (StepMetrics)STEP_METRICS__INIT;
-    m->has_job_id = m->has_step = m->has_attempt = m->has_tokens = 1;
-    m->job_id = job;
-    m->step = sqlite3_column_int64(q, 0);
-    m->attempt = sqlite3_column_int(q, 1);
-    set(sql_double(q, 2), &m->has_loss, &m->loss);
-    set(sql_double(q, 3), &m->has_grad_norm, &m->grad_norm);
-    set(sql_double(q, 4), &m->has_lr, &m->lr);
-    m->tokens = sqlite3_column_int64(q, 5);
-    set(sql_double(q, 6), &m->has_step_ms, &m->step_ms);
-    set(sql_double(q, 7), &m->has_tokens_per_s, &m->tokens_per_s);
-    set(sql_double(q, 8), &m->has_mfu, &m->mfu);
+    StepMetrics m = STEP_METRICS__INIT;
+    m.has_job_id = m.has_step = m.has_attempt = m.has_tokens = 1;
+    m.job_id = job;
+    m.step = r->step;
+    m.attempt = r->attempt;
+    m.tokens = r->tokens;
+    set(r->values[0], &m.has_loss, &m.loss);
+    set(r->values[1], &m.has_grad_norm, &m.grad_norm);
+    set(r->values[2], &m.has_lr, &m.lr);
+    set(r->values[4], &m.has_step_ms, &m.step_ms);
+    set(r->values[5], &m.has_tokens_per_s, &m.tokens_per_s);
+    set(r->values[6], &m.has_mfu, &m.mfu);
+    return fn(arg, &m) && --*limit > 0;
 }
 
-/* Hands the visible rows (all, if limits is NULL) of q to fn, at most max. 1 = stopped early. */
-static int hand_rows(struct store *s, sqlite3_stmt *q, int64_t job, const struct limits *limits,
-                     int32_t *max, store_metric_fn fn, void *arg, struct error *err)
+/* 1 = stopped. */
+static int after_in_chunks(struct store *s, int64_t job, int32_t attempt, int64_t step,
+                           int64_t last, int32_t *limit, store_metric_fn fn, void *arg,
+                           struct error *err)
 {
+    struct metric_chunk c = {.job = job, .attempt = attempt, .chunk = metric_chunk_of(step + 1)};
+    for (;; c.chunk++) {
+        sqlite3_stmt *q = sql_query(s, err,
+                                    "SELECT chunk FROM metric_chunks WHERE job = ? AND "
+                                    "attempt = ? AND chunk >= ? AND chunk <= ? ORDER BY chunk "
+                                    "LIMIT 1",
+                                    "iwii", job, attempt, c.chunk, metric_chunk_of(last));
+        int rc = q ? sql_step(s, q, err) : -1;
+        if (rc != 1) {
+            return rc;
+        }
+        c.chunk = sqlite3_column_int64(q, 0);
+        sql_done(q);
+        rc = metric_chunk_read(s, &c, err);
+        if (rc == -1) {
+            return -1;
+        }
+        for (size_t i = 0; rc == 1 && i < c.num; i++) {
+            if (c.rows[i].step > step && c.rows[i].step <= last &&
+                !hand_message(job, &c.rows[i], limit, fn, arg)) {
+                return 1;
+            }
+        }
+    }
+}
+
+static int after_in_tail(struct store *s, int64_t job, int32_t attempt, int64_t step, int64_t last,
+                         int32_t *limit, store_metric_fn fn, void *arg, struct error *err)
+{
+    sqlite3_stmt *q = sql_query(s, err,
+                                "SELECT " METRIC_COLUMNS " FROM metrics WHERE job = ?1 AND "
+                                "step > ?2 AND step <= ?3 AND attempt = ?4 ORDER BY step",
+                                "iiiw", job, step, last, attempt);
+    if (!q) {
+        return -1;
+    }
     int rc;
     while ((rc = sql_step(s, q, err)) == 1) {
-        StepMetrics m;
-        read_metric(q, job, &m);
-        if (limits && !visible(limits, m.attempt, m.step)) {
-            continue;
-        }
-        if (!fn(arg, &m) || --*max <= 0) {
+        struct metric_row r;
+        metric_row_read(q, &r);
+        if (!hand_message(job, &r, limit, fn, arg)) {
             sql_done(q);
             return 1;
         }
@@ -113,41 +287,22 @@ static int hand_rows(struct store *s, sqlite3_stmt *q, int64_t job, const struct
     return rc;
 }
 
-int store_metric_scan(struct store *s, const struct store_metric_range *range, store_metric_fn fn,
-                      void *arg, struct error *err)
-{
-    struct limits limits;
-    if (read_limits(s, range->job, &limits, err) != 0) {
-        return -1;
-    }
-    sqlite3_stmt *q = sql_query(
-        s, err,
-        "SELECT " METRIC_COLUMNS " FROM metrics WHERE job = ?1 AND step >= ?2 AND "
-        "step <= ?3 AND (attempt = ?4 OR ?4 = 0) ORDER BY step, attempt",
-        "iiiw", range->job, range->from, range->to > 0 ? range->to : INT64_MAX, range->attempt);
-    int32_t max = INT32_MAX;
-    int rc =
-        q ? hand_rows(s, q, range->job, range->attempt ? NULL : &limits, &max, fn, arg, err) : -1;
-    free(limits.last);
-    return rc < 0 ? -1 : 0;
-}
-
 int store_metric_after(struct store *s, int64_t job, int32_t attempt, int64_t step, int32_t limit,
                        store_metric_fn fn, void *arg, struct error *err)
 {
-    struct limits limits;
-    if (read_limits(s, job, &limits, err) != 0) {
+    struct metric_visible v;
+    struct store_metric_range range = {.job = job};
+    if (metric_visible_read(s, &range, &v, err) != 0) {
         return -1;
     }
     int rc = 0;
-    for (int32_t a = attempt > 1 ? attempt : 1; rc == 0 && a < limits.num; a++) {
-        sqlite3_stmt *q =
-            sql_query(s, err,
-                      "SELECT " METRIC_COLUMNS " FROM metrics WHERE job = ?1 AND "
-                      "step > ?2 AND step <= ?3 AND attempt = ?4 ORDER BY step",
-                      "iiiw", job, a == attempt ? step : (int64_t)0, limits.last[a], a);
-        rc = q ? hand_rows(s, q, job, NULL, &limit, fn, arg, err) : -1;
+    for (int32_t a = attempt > 1 ? attempt : 1; rc == 0 && a < v.num_last; a++) {
+        int64_t from = a == attempt && step > 0 ? step : 0, last = metric_visible_last(&v, a);
+        if (last > from) {
+            rc = after_in_chunks(s, job, a, from, last, &limit, fn, arg, err);
+            rc = rc == 0 ? after_in_tail(s, job, a, from, last, &limit, fn, arg, err) : rc;
+        }
     }
-    free(limits.last);
+    metric_visible_free(&v);
     return rc < 0 ? -1 : 0;
 }

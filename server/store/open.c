@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/vfs.h>
 
+#include "server/store/metric_chunks.h"
 #include "server/store/migrate.h"
 #include "server/store/sql.h"
 
@@ -105,6 +106,7 @@ void store_close(struct store *s)
         sqlite3_finalize(s->cache[i].stmt);
     }
     sqlite3_close(s->db);
+    free(s->tails);
     free(s);
 }
 
@@ -133,6 +135,7 @@ int store_commit(struct store *s, struct error *err)
 void store_rollback(struct store *s)
 {
     /* SQLite has rolled back by itself after some errors. */
+    metric_chunks_forget(s);
     if (!sqlite3_get_autocommit(s->db)) {
         sql_exec(s, NULL, "ROLLBACK", "");
     }
@@ -155,6 +158,7 @@ int store_release(struct store *s, struct error *err)
 
 int store_undo(struct store *s, struct error *err)
 {
+    metric_chunks_forget(s);
     if (sql_exec(s, err, "ROLLBACK TO message", "") != 0) {
         return -1;
     }

@@ -1,6 +1,7 @@
 #include "server/store/sql.h"
 
 #include <math.h>
+#include <openssl/sha.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -152,6 +153,23 @@ int sql_script(struct store *s, const char *text, struct error *err)
 {
     SQL_TRY(s, err, sqlite3_exec(s->db, text, NULL, NULL, NULL));
     return 0;
+}
+
+void sql_sha256(const void *data, size_t len, uint8_t out[32])
+{
+    SHA256(data ? data : (const void *)"", len, out);
+}
+
+bool sql_blob_is_whole(sqlite3_stmt *stmt, int blob, int sum)
+{
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+    if (sqlite3_column_type(stmt, sum) == SQLITE_NULL) {
+        return true;
+    }
+    const void *data = sqlite3_column_blob(stmt, blob);
+    sql_sha256(data, (size_t)sqlite3_column_bytes(stmt, blob), hash);
+    return sqlite3_column_bytes(stmt, sum) == sizeof hash &&
+           memcmp(sqlite3_column_blob(stmt, sum), hash, sizeof hash) == 0;
 }
 
 void sql_text(sqlite3_stmt *stmt, int i, char *out, size_t size)

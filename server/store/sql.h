@@ -10,17 +10,29 @@
 
 #include "base/error.h"
 
-#define SQL_STATEMENTS_MAX 128
+#define SQL_STATEMENTS_MAX 256
+/* Attempts whose tails a writer remembers. */
+#define SQL_TAILS_MAX 1024
 
 struct sql_cached {
     const char *text; /* a literal: compared by address */
     sqlite3_stmt *stmt;
 };
 
+/* What a writer knows of an attempt's metrics: see metric_chunks.c. */
+struct metric_tail {
+    int64_t job; /* 0 = nothing is known */
+    int32_t attempt;
+    int32_t credit; /* rows that came since the last chunk was made */
+    int64_t newest; /* chunk; -1 = there is none */
+    int64_t lowest; /* chunk of the first row in metrics; INT64_MAX = there is none */
+};
+
 struct store {
     sqlite3 *db; /* owned */
     bool failed; /* since store_begin */
     struct sql_cached cache[SQL_STATEMENTS_MAX];
+    struct metric_tail *tails; /* owned; SQL_TAILS_MAX, by job; NULL in a reader */
 };
 
 /* Fills err with SQLite's words and a code that fits; returns -1. */
@@ -52,6 +64,11 @@ void sql_done(sqlite3_stmt *stmt);
 int sql_exec(struct store *s, struct error *err, const char *text, const char *format, ...);
 /* Several statements in one text, without parameters. */
 int sql_script(struct store *s, const char *text, struct error *err);
+
+/* The SHA-256 of a blob column, against that in column `sum`; NULL there: written before there was
+ * one. */
+bool sql_blob_is_whole(sqlite3_stmt *stmt, int blob, int sum);
+void sql_sha256(const void *data, size_t len, uint8_t out[32]);
 
 /* Column i as text, cut to size; as a double, NULL = NaN. */
 void sql_text(sqlite3_stmt *stmt, int i, char *out, size_t size);

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "proto/names.h"
+#include "server/store/metric_row.h"
 #include "server/store/rows.h"
 
 struct store;
@@ -92,7 +93,7 @@ int store_event_list(struct store *s, int64_t job, int64_t after_id, int32_t lim
 int store_event_last(struct store *s, int64_t *id, struct error *err);
 
 /* ---- metrics ---- */
-/* A row that is there already stays as it is. */
+/* A row that is there already stays as it is. step >= 1. */
 int store_metric_insert(struct store *s, const StepMetrics *m, struct error *err);
 /* The curve. Row (step, attempt a) is visible if no later attempt a' > a has start_step < step. */
 struct store_metric_range {
@@ -100,12 +101,45 @@ struct store_metric_range {
     int64_t from, to; /* to 0 = to the end */
     int32_t attempt;  /* 0 = the visible rows; else all rows of that attempt */
 };
-typedef bool (*store_metric_fn)(void *arg, const StepMetrics *m);
-int store_metric_scan(struct store *s, const struct store_metric_range *range, store_metric_fn fn,
-                      void *arg, struct error *err);
+/* fn gets the rows by (step, attempt) and returns false to stop. gap
+ * (may be NULL) hears of steps that are damaged in the database, or thinned out for their age. */
+typedef bool (*store_row_fn)(void *arg, const struct metric_row *r);
+enum store_metric_loss { METRIC_DAMAGED, METRIC_THINNED };
+typedef void (*store_metric_gap_fn)(void *arg, enum store_metric_loss what, int32_t attempt,
+                                    int64_t first, int64_t last);
+int store_metric_scan(struct store *s, const struct store_metric_range *range, store_row_fn fn,
+                      store_metric_gap_fn gap, void *arg, struct error *err);
 /* Visible rows after (attempt, step), in that order, at most limit. */
+typedef bool (*store_metric_fn)(void *arg, const StepMetrics *m);
 int store_metric_after(struct store *s, int64_t job, int32_t attempt, int64_t step, int32_t limit,
                        store_metric_fn fn, void *arg, struct error *err);
+
+/* How many rows scan would give (counted up to limit), and the first and last step. */
+struct store_metric_extent {
+    int64_t rows, first, last;
+};
+int store_metric_extent(struct store *s, const struct store_metric_range *range, int64_t limit,
+                        struct store_metric_extent *out, struct error *err);
+/* The same rows in no order, and blocks of them by their extremes alone. A block holds rows of one
+ * attempt whose (step - 1) / block_steps is the same; block_steps: as store_metric_block says. */
+struct store_metric_visitor {
+    void (*row)(void *arg, const struct metric_row *r);
+    void (*block)(void *arg, const struct metric_extremes *e);
+    store_metric_gap_fn gap;
+    void *arg;
+};
+int store_metric_blocks(struct store *s, const struct store_metric_range *range,
+                        int64_t block_steps, const struct store_metric_visitor *v,
+                        struct error *err);
+/* The largest block of at most so many steps; 1: rows. */
+int64_t store_metric_block(int64_t max_steps);
+
+/* Makes chunks of rows that still lie one by one: complete ones, or all with `whole` (the job has
+ * ended); about max_rows a call. *rows: how many; fewer than max_rows: there are no more. */
+int store_metric_fold(struct store *s, int64_t job, bool whole, int64_t max_rows, int64_t *rows,
+                      struct error *err);
+/* The next job that has such rows. 1 found, 0 not. */
+int store_metric_next_job(struct store *s, int64_t after, int64_t *job, struct error *err);
 
 /* ---- checkpoints ---- */
 /* A row that is there already stays. c: job_id, attempt, step, path (below the job's folder),

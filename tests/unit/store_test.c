@@ -157,6 +157,32 @@ static void a_damaged_spec_is_an_error_of_its_own_kind(void **state)
     job_spec__free_unpacked(spec, NULL);
 }
 
+/* Scenario 3, for what else is a blob: bytes that still parse, but aren't what was written. */
+static void damaged_facts_and_plans_are_found_too(void **state)
+{
+    struct store_fixture *f = *state;
+    int64_t id = store_fixture_job(f->s, "one");
+    store_fixture_attempt(f->s, id, 1, 0);
+    struct error err = {0};
+    ProbeReply *facts;
+    Plan *plan;
+    assert_int_equal(store_job_facts(f->s, id, &facts, &err), 0);
+    probe_reply__free_unpacked(facts, NULL);
+    assert_int_equal(store_attempt_plan(f->s, id, 1, &plan, &err), 0);
+    plan__free_unpacked(plan, NULL);
+    meddle(f, "UPDATE specs SET facts = x'f80601'; UPDATE plans SET plan = x'f80601'");
+    assert_int_equal(store_job_facts(f->s, id, &facts, &err), -1);
+    assert_int_equal(err.code, ERR_DATA_LOSS);
+    assert_int_equal(store_attempt_plan(f->s, id, 1, &plan, &err), -1);
+    assert_int_equal(err.code, ERR_DATA_LOSS);
+    /* What was written before there was a checksum is taken as it is. */
+    meddle(f, "UPDATE specs SET facts_sha256 = NULL; UPDATE plans SET sha256 = NULL");
+    assert_int_equal(store_job_facts(f->s, id, &facts, &err), 0);
+    probe_reply__free_unpacked(facts, NULL);
+    assert_int_equal(store_attempt_plan(f->s, id, 1, &plan, &err), 0);
+    plan__free_unpacked(plan, NULL);
+}
+
 static void a_key_belongs_to_a_user(void **state)
 {
     struct store_fixture *f = *state;
@@ -170,10 +196,27 @@ static void a_key_belongs_to_a_user(void **state)
 
 /* ---- migrations ---- */
 
+#define MIGRATIONS_MAX 100
+
+/* All there are, with room for one more; returns how many. */
+static size_t copy_migrations(struct migration list[MIGRATIONS_MAX])
+{
+    size_t num = 0;
+    memset(list, 0, MIGRATIONS_MAX * sizeof *list);
+    while (migrations[num].name) {
+        assert_true(num + 2 < MIGRATIONS_MAX);
+        list[num] = migrations[num];
+        num++;
+    }
+    return num;
+}
+
 static void a_migration_that_was_changed_after_it_ran_is_refused(void **state)
 {
     struct store_fixture *f = *state;
-    struct migration list[] = {{migrations[0].name, "SELECT 1; -- changed"}, {NULL, NULL}};
+    struct migration list[MIGRATIONS_MAX];
+    copy_migrations(list);
+    list[0].sql = "SELECT 1; -- changed";
     struct error err = {0};
     assert_int_equal(migrate_run(f->s, migrations, &err), 0); /* again: nothing to do */
     assert_int_equal(migrate_run(f->s, list, &err), -1);
@@ -195,15 +238,17 @@ static void a_database_of_a_newer_version_is_refused(void **state)
 static void a_migration_that_fails_leaves_the_database_as_it_was(void **state)
 {
     struct store_fixture *f = *state;
-    struct migration list[] = {
-        migrations[0], {"0002_x.sql", "CREATE TABLE x (a INT); SELECT nonsense"}, {NULL, NULL}};
+    struct migration list[MIGRATIONS_MAX];
+    size_t num = copy_migrations(list);
+    int32_t before, version;
+    assert_int_equal(store_schema_version(f->s, &before, NULL), 0);
+    list[num] = (struct migration){"0900_x.sql", "CREATE TABLE x (a INT); SELECT nonsense"};
     struct error err = {0};
     assert_int_equal(migrate_run(f->s, list, &err), -1);
-    assert_non_null(strstr(err.text, "migration 0002_x.sql"));
-    int32_t version;
+    assert_non_null(strstr(err.text, "migration 0900_x.sql"));
     assert_int_equal(store_schema_version(f->s, &version, NULL), 0);
-    assert_int_equal(version, 1);
-    list[1].sql = "CREATE TABLE x (a INT)";
+    assert_int_equal(version, before);
+    list[num].sql = "CREATE TABLE x (a INT)";
     assert_int_equal(migrate_run(f->s, list, &err), 0);
 }
 
@@ -281,6 +326,7 @@ int main(void)
         WITH_STORE(a_job_is_found_by_number_and_by_a_name_that_fits_one),
         WITH_STORE(lists_are_paged_by_id_newest_first),
         WITH_STORE(a_damaged_spec_is_an_error_of_its_own_kind),
+        WITH_STORE(damaged_facts_and_plans_are_found_too),
         WITH_STORE(a_key_belongs_to_a_user),
         WITH_STORE(a_migration_that_was_changed_after_it_ran_is_refused),
         WITH_STORE(a_database_of_a_newer_version_is_refused),

@@ -1,0 +1,3 @@
+# The database: curves in chunks, backups, upgrades.
+tandem_test(metric_chunks_test ${CMAKE_SOURCE_DIR}/tests/unit/metric_chunks_test.c tandem_server
+  test_store_fixture)
