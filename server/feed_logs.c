@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -59,27 +60,62 @@ int feed_logs_open(struct feed *f, struct watcher *w, const LogsRequest *r,
     return 0;
 }
 
-/* Bytes at the file's offset; 0 = none (yet), also where there is no file. */
-static size_t read_piece(const struct feed *f, const struct watcher *w, const struct log_file *lf,
-                         char *data)
+static int open_log(const struct feed *f, const struct watcher *w, const struct log_file *lf)
 {
     char path[4400], name[32];
     char dir[4200];
     if (!job_dir(dir, sizeof dir, f->data_dir, w->job_id)) {
-        return 0;
+        return -1;
     }
     snprintf(name, sizeof name, lf->rank < 0 ? "node.log" : "rank-%d.log", lf->rank);
     snprintf(path, sizeof path, "%s/logs/attempt-%d/%s", dir, w->attempt, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    if (fd < 0) {
-        return 0;
-    }
-    ssize_t n = pread(fd, data, PIECE_BYTES, lf->offset);
-    close(fd);
-    return n > 0 ? (size_t)n : 0;
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
 }
 
-static bool send_piece(struct watcher *w, struct log_file *lf, const char *data, size_t len)
+/* A piece of a log. */
+struct piece {
+    int64_t offset; /* where it begins: lf's, unless something isn't there any more */
+    size_t len;     /* 0 = none (yet), also where there is no file */
+    uint64_t inode;
+    bool ends;    /* nothing will be written behind it: there is a hole */
+    char gap[96]; /* what to say about that; "" = nothing */
+};
+
+/* tandem-node drops the middle of a long log and leaves a hole; whoever moves or cuts the file
+ * leaves us with an offset that means nothing. */
+static void read_piece(int fd, const struct log_file *lf, bool prefixed, char *data,
+                       struct piece *p)
+{
+    struct stat st;
+    *p = (struct piece){.offset = lf->offset, .inode = lf->inode};
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        return;
+    }
+    bool other = lf->inode && lf->inode != st.st_ino;
+    p->inode = st.st_ino;
+    if (other || st.st_size < p->offset) {
+        p->offset = 0;
+        snprintf(p->gap, sizeof p->gap, "[the log was %s; this is it from its beginning]\n",
+                 other ? "replaced" : "cut short");
+    }
+    off_t from = lseek(fd, p->offset, SEEK_DATA);
+    if (from > p->offset) {
+        /* Most likely in the middle of a line. */
+        snprintf(p->gap, sizeof p->gap, "%s[%lld bytes of output were dropped]\n",
+                 prefixed ? "" : "\n", (long long)(from - p->offset));
+        p->offset = from;
+    }
+    off_t hole = lseek(fd, p->offset, SEEK_HOLE);
+    int64_t most =
+        hole > p->offset && hole - p->offset < PIECE_BYTES ? hole - p->offset : PIECE_BYTES;
+    ssize_t n = pread(fd, data, (size_t)most, p->offset);
+    p->len = n > 0 ? (size_t)n : 0;
+    p->ends = n > 0 && hole < st.st_size && p->offset + n == hole;
+}
+
+/* next_offset: where the reader goes on. */
+static bool send_piece(struct watcher *w, const struct log_file *lf, const char *data, size_t len,
+                       int64_t next_offset)
 {
     struct buf lines = {0};
     if (w->prefixed) {
@@ -97,39 +133,61 @@ static bool send_piece(struct watcher *w, struct log_file *lf, const char *data,
     LogsReply reply = LOGS_REPLY__INIT;
     MSG_SET(&reply, rank, lf->rank);
     MSG_SET(&reply, attempt, w->attempt);
-    MSG_SET(&reply, next_offset, lf->offset + (int64_t)len);
+    MSG_SET(&reply, next_offset, next_offset);
     reply.has_data = 1;
     reply.data.data = (uint8_t *)(uintptr_t)(w->prefixed ? lines.data : data);
     reply.data.len = w->prefixed ? lines.len : len;
     bool sent = call_send(w->call, &reply.base);
     buf_free(&lines);
-    if (sent) {
-        lf->offset += (int64_t)len;
-    }
     return sent;
 }
 
-/* Sends from one file. False: the reader has enough for now. */
-static bool pump_file(struct feed *f, struct watcher *w, struct log_file *lf, bool last_chance)
+/* Sends what there is of an open log, and where bytes are missing says so. False: the reader has
+ * enough for now. */
+static bool pump_open(int fd, struct watcher *w, struct log_file *lf, bool last_chance)
 {
     static _Thread_local char data[PIECE_BYTES];
     for (;;) {
-        size_t len = read_piece(f, w, lf, data);
+        struct piece p;
+        read_piece(fd, lf, w->prefixed, data, &p);
+        if (*p.gap) {
+            if (call_queued(w->call) >= PIECES_QUEUED ||
+                !send_piece(w, lf, p.gap, strlen(p.gap), p.offset)) {
+                return false;
+            }
+            lf->offset = p.offset;
+        }
+        lf->inode = p.inode;
+        size_t len = p.len;
         if (len == 0) {
             return true;
         }
         /* Whole lines, unless the line is longer than a piece or nothing will follow it. */
         const char *end = memrchr(data, '\n', len);
-        if (!end && len < PIECE_BYTES && !last_chance) {
+        bool is_last = p.ends || (last_chance && len < PIECE_BYTES);
+        if (!end && len < PIECE_BYTES && !is_last) {
             return true;
         }
-        if (end && !(last_chance && len < PIECE_BYTES)) {
+        if (end && !is_last) {
             len = (size_t)(end - data) + 1;
         }
-        if (call_queued(w->call) >= PIECES_QUEUED || !send_piece(w, lf, data, len)) {
+        if (call_queued(w->call) >= PIECES_QUEUED ||
+            !send_piece(w, lf, data, len, lf->offset + (int64_t)len)) {
             return false;
         }
+        lf->offset += (int64_t)len;
     }
+}
+
+static bool pump_file(struct feed *f, struct watcher *w, struct log_file *lf, bool last_chance)
+{
+    int fd = open_log(f, w, lf);
+    if (fd < 0) {
+        return true;
+    }
+    bool all = pump_open(fd, w, lf, last_chance);
+    close(fd);
+    return all;
 }
 
 bool feed_logs_pump(struct feed *f, struct watcher *w, int64_t *wait_ms)
@@ -156,6 +214,7 @@ bool feed_logs_pump(struct feed *f, struct watcher *w, int64_t *wait_ms)
         w->attempt++;
         for (int32_t i = 0; i < w->num_files; i++) {
             w->files[i].offset = 0;
+            w->files[i].inode = 0;
         }
         *wait_ms = 0;
         return false;

@@ -9,6 +9,7 @@ enum watcher_kind { WATCHER_EVENTS, WATCHER_METRICS, WATCHER_LOGS };
 struct log_file {
     int32_t rank; /* -1: tandem-node's own */
     int64_t offset;
+    uint64_t inode; /* of the file that offset counts in; 0 = none seen yet */
 };
 
 struct watcher {

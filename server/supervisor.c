@@ -60,7 +60,8 @@ static void restart(const struct supervisor_view *v, const struct supervisor_eve
     }
     d->restarts = before + 1;
     d->backoff_ms = backoff(v, d->restarts);
-    move(d, JOB_QUEUED, "restart", "%s", words(e));
+    move(d, JOB_QUEUED, "restart", "%.400s (restart %d of %lld in %g s)", words(e), d->restarts,
+         (long long)v->max_restarts, (double)d->backoff_ms / 1000);
 }
 
 static void stopped(const struct supervisor_view *v, const struct supervisor_event *e,

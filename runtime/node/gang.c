@@ -23,6 +23,9 @@
 #define TERM_GRACE_MS 1500
 #define STOPPED_MS 20000
 #define SWEEP_MS 10000
+#define LOOK_MS 1000
+#define LOG_HEAD_BYTES ((int64_t)1 << 20)
+#define LOG_TAIL_BYTES ((int64_t)64 << 20)
 
 /* ---- new, free --------------------------------------------------------------------------------
  */
@@ -44,6 +47,12 @@ int gang_new(struct gang **out, const struct gang_options *options, struct error
     }
     if (!options->stopped_ms) {
         g->options.stopped_ms = STOPPED_MS;
+    }
+    if (!options->log_head_bytes) {
+        g->options.log_head_bytes = LOG_HEAD_BYTES;
+    }
+    if (!options->log_tail_bytes) {
+        g->options.log_tail_bytes = LOG_TAIL_BYTES;
     }
     g->options.program = strdup(options->program);
     g->options.job_dir = strdup(options->job_dir);
@@ -91,11 +100,6 @@ void gang_free(struct gang *g)
     free((void *)(uintptr_t)g->options.job_dir);
     free((void *)(uintptr_t)g->options.log_dir);
     free(g);
-}
-
-static void log_path_of(const struct gang *g, int32_t rank, char *out, size_t size)
-{
-    snprintf(out, size, "%s/rank-%d.log", g->options.log_dir, (int)rank);
 }
 
 /* ---- ending -----------------------------------------------------------------------------------
@@ -219,7 +223,7 @@ static int start_member(struct gang *g, struct gang_member *m, const Start *star
     }
     m->fd = fds[0];
     char log_path[4096];
-    log_path_of(g, m->rank, log_path, sizeof log_path);
+    gang_log_path(g, m->rank, log_path, sizeof log_path);
     struct gang_spawn s = {
         .program = g->options.program,
         .log_path = log_path,
@@ -274,7 +278,7 @@ static void tell_exit(struct gang *g, const struct gang_member *m)
 void gang_start(struct gang *g, const Start *start)
 {
     struct error err = {0};
-    g->oom_kills_before = gang_oom_kills();
+    gang_oom_read(&g->oom_before);
     if (g->options.num_ranks > 1 && make_segment(g, &err) != 0) {
         gang_fail(g, -1, err.text);
         return;
@@ -313,8 +317,8 @@ static void member_gone(struct gang *g, struct gang_member *m, int status)
     m->gone = true;
     g->num_running--;
     gang_cause(m, status, g->phase == GANG_RUNS ? "" : g->stop_reason,
-               m->faulted && g->first_failed == m->rank, gang_oom_kills() - g->oom_kills_before);
-    log_path_of(g, m->rank, log_path, sizeof log_path);
+               m->faulted && g->first_failed == m->rank, &g->oom_before);
+    gang_log_path(g, m->rank, log_path, sizeof log_path);
     gang_cause_log(log_path, m);
     tell_exit(g, m);
     if (m->kind != EXIT_OK) {
@@ -369,7 +373,10 @@ int gang_poll_begin(struct gang *g, struct pollfd *fds, bool listen, int64_t *ti
     }
     *timeout_ms = -1;
     if (g->num_running) {
-        int64_t next = g->phase == GANG_RUNS ? g->next_look_ms : g->next_phase_ms;
+        int64_t next = g->next_look_ms;
+        if (g->phase != GANG_RUNS && g->next_phase_ms < next) {
+            next = g->next_phase_ms;
+        }
         int64_t left = next - clock_mono_ms();
         *timeout_ms = left < 0 ? 0 : left;
     }
@@ -377,6 +384,17 @@ int gang_poll_begin(struct gang *g, struct pollfd *fds, bool listen, int64_t *ti
         *timeout_ms = 0;
     }
     return 2 * n;
+}
+
+/* What nobody tells us. */
+static void look_around(struct gang *g)
+{
+    int64_t now = clock_mono_ms();
+    if (now >= g->next_look_ms) {
+        g->next_look_ms = now + (g->options.stopped_ms < LOOK_MS ? g->options.stopped_ms : LOOK_MS);
+        gang_look_for_stopped(g);
+        gang_trim_logs(g);
+    }
 }
 
 void gang_poll_end(struct gang *g, const struct pollfd *fds, int num)
@@ -393,7 +411,7 @@ void gang_poll_end(struct gang *g, const struct pollfd *fds, int num)
         }
     }
     reap(g);
-    gang_look_for_stopped(g);
+    look_around(g);
     if (g->phase != GANG_RUNS && g->num_running && clock_mono_ms() >= g->next_phase_ms) {
         enter_phase(g, g->phase == GANG_ABORTED ? GANG_TERMINATED : GANG_KILLED);
     }

@@ -27,6 +27,9 @@ struct gang_options {
     int64_t abort_grace_ms; /* after a failure: to leave by themselves; 0 = 500 */
     int64_t term_grace_ms;  /* between TERM and KILL after a failure; 0 = 1500 */
     int64_t stopped_ms;     /* how long a rank may stand stopped by a signal; 0 = 20000 */
+    /* Of each rank's log the beginning and the end are kept, when there is half as much again as
+     * the end between them; 0 = 1 MiB and 64 MiB. */
+    int64_t log_head_bytes, log_tail_bytes;
     /* A rank's message (borrowed). Faults and RankDone are kept by the gang and don't come here. */
     void (*on_up)(void *arg, int32_t rank, const RankUp *up);
     /* A rank is gone (borrowed). Once for each rank that was started or could not be. */

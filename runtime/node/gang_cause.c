@@ -21,25 +21,82 @@ static void signal_text(int sig, char *out, size_t size)
     }
 }
 
-int64_t gang_oom_kills(void)
+/* The number behind word in a file of "word number" lines; -1 = none. */
+static int64_t read_count(const char *path, const char *word)
 {
-    FILE *f = fopen("/proc/vmstat", "re");
-    char line[128];
-    long long count = 0;
-    while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "oom_kill %lld", &count) == 1) {
-            break;
+    FILE *f = fopen(path, "re");
+    char line[256], name[64];
+    long long count, found = -1;
+    while (f && found < 0 && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%63s %lld", name, &count) == 2 && strcmp(name, word) == 0) {
+            found = count;
         }
     }
     if (f) {
         fclose(f);
     }
-    return count;
+    return found;
 }
 
-static void killed(struct gang_member *m, int sig, const char *stop_reason, int64_t oom_kills)
+/* Of our cgroup: version 2's memory.events, else version 1's memory.oom_control. */
+static int64_t group_oom_kills(void)
 {
-    char name[48];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    char line[1024], path[1200];
+    int64_t found = -1;
+    while (f && found < 0 && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        const char *v1 = strstr(line, ":memory:");
+        if (strncmp(line, "0::/", 4) == 0 && strlen(line) > 4) {
+            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.events", line + 3);
+        } else if (v1) {
+            snprintf(path, sizeof path, "/sys/fs/cgroup/memory%s/memory.oom_control",
+                     v1 + strlen(":memory:"));
+        } else {
+            continue;
+        }
+        found = read_count(path, "oom_kill");
+    }
+    if (f) {
+        fclose(f);
+    }
+    return found;
+}
+
+void gang_oom_read(struct gang_oom *out)
+{
+    out->host = read_count("/proc/vmstat", "oom_kill");
+    out->group = group_oom_kills();
+}
+
+/* Who sends a KILL that isn't ours: the OOM killer counts its own, and before it strikes. */
+static void guess_killer(const struct gang_oom *before, char *out, size_t size)
+{
+    struct gang_oom now;
+    gang_oom_read(&now);
+    double left = (double)read_count("/proc/meminfo", "MemAvailable:") / 1048576;
+    if (now.group > before->group && before->group >= 0) {
+        snprintf(out, size, "out of memory: the kernel's OOM killer struck in its cgroup");
+    } else if (now.host < 0 || before->host < 0) {
+        snprintf(out, size, "out of memory, or someone's kill (the host has %.1f GiB available)",
+                 left);
+    } else if (now.host > before->host) {
+        snprintf(out, size,
+                 "most likely out of memory: the kernel's OOM killer struck on this host "
+                 "meanwhile (%.1f GiB are available now)",
+                 left);
+    } else {
+        snprintf(out, size,
+                 "someone's kill: the kernel's OOM killer has not struck on this host meanwhile "
+                 "(%.1f GiB are available)",
+                 left);
+    }
+}
+
+static void killed(struct gang_member *m, int sig, const char *stop_reason,
+                   const struct gang_oom *oom_before)
+{
+    char name[48], guess[200];
     signal_text(sig, name, sizeof name);
     bool ours =
         m->sent_signal == SIGKILL ? sig == SIGKILL || sig == SIGTERM : m->sent_signal == sig;
@@ -50,11 +107,8 @@ static void killed(struct gang_member *m, int sig, const char *stop_reason, int6
     } else if (ours) {
         snprintf(m->why, sizeof m->why, "stopped by Tandem with %s: %.500s", name, stop_reason);
     } else if (sig == SIGKILL) {
-        snprintf(m->why, sizeof m->why, "killed by %s, not by Tandem: %s", name,
-                 oom_kills > 0
-                     ? "most likely out of memory (the kernel's OOM killer struck on this "
-                       "host meanwhile)"
-                     : "out of memory, or someone's kill");
+        guess_killer(oom_before, guess, sizeof guess);
+        snprintf(m->why, sizeof m->why, "killed by %s, not by Tandem: %s", name, guess);
     } else if (sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT) {
         snprintf(m->why, sizeof m->why, "killed by %s, not by Tandem: someone's kill", name);
     } else {
@@ -92,10 +146,10 @@ static void left(struct gang_member *m, int code, const char *stop_reason, bool 
 }
 
 void gang_cause(struct gang_member *m, int status, const char *stop_reason, bool is_cause,
-                int64_t oom_kills)
+                const struct gang_oom *oom_before)
 {
     if (WIFSIGNALED(status)) {
-        killed(m, WTERMSIG(status), stop_reason, oom_kills);
+        killed(m, WTERMSIG(status), stop_reason, oom_before);
     } else {
         left(m, WEXITSTATUS(status), stop_reason, is_cause);
     }

@@ -30,6 +30,13 @@ struct gang_member {
     ExitKind kind;
     int32_t code;
     char why[GANG_TEXT_MAX]; /* once gone */
+    int64_t
+        log_dropped_to; /* where the log's kept tail began when it was last cut; 0 = it wasn't */
+};
+
+/* How often the kernel's OOM killer has struck: on this host, in our cgroup; -1 = nobody says. */
+struct gang_oom {
+    int64_t host, group;
 };
 
 /* How far the ending has come; it only moves on. */
@@ -49,8 +56,8 @@ struct gang {
     bool failed;
     int32_t first_failed; /* -1: none of the ranks */
     char failure[GANG_TEXT_MAX];
-    int64_t oom_kills_before;
-    int64_t next_look_ms; /* for stopped ranks */
+    struct gang_oom oom_before;
+    int64_t next_look_ms; /* for stopped ranks and long logs */
     bool swept;
 };
 
@@ -59,6 +66,11 @@ void gang_fail(struct gang *g, int32_t rank, const char *text);
 
 /* Fails the gang when one of its ranks has been stopped for too long. */
 void gang_look_for_stopped(struct gang *g);
+
+/* Path of a rank's log. */
+void gang_log_path(const struct gang *g, int32_t rank, char *out, size_t size);
+/* Frees the disk of what is in the middle of logs that have grown too long: offsets stay. */
+void gang_trim_logs(struct gang *g);
 
 /* Gives the socket what it takes of what waits for this rank. */
 void gang_flush(struct gang_member *m);
@@ -80,12 +92,10 @@ struct gang_spawn {
 int gang_spawn(const struct gang_spawn *s, pid_t *pid, struct error *err);
 
 /* Fills kind, code and why from a wait status. stop_reason: why the gang is being stopped, "" =
- * it isn't. is_cause: by this rank's own fault. oom_kills: how often the kernel's OOM killer struck
- * on this host since the start. */
+ * it isn't. is_cause: by this rank's own fault. oom_before: as it was when the gang started. */
 void gang_cause(struct gang_member *m, int status, const char *stop_reason, bool is_cause,
-                int64_t oom_kills);
-/* How often it struck since boot; 0 where the kernel doesn't say. */
-int64_t gang_oom_kills(void);
+                const struct gang_oom *oom_before);
+void gang_oom_read(struct gang_oom *out);
 /* The last line of a rank's log. */
 void gang_cause_log(const char *log_path, const struct gang_member *m);
 

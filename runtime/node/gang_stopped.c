@@ -8,8 +8,6 @@
 #include "base/clock.h"
 #include "runtime/node/gang_state.h"
 
-#define LOOK_EVERY_MS 2000
-
 /* T in /proc/PID/stat; a debugger's stop is a small t. The name before it may hold anything. */
 static bool is_stopped(pid_t pid)
 {
@@ -29,12 +27,7 @@ static bool is_stopped(pid_t pid)
 void gang_look_for_stopped(struct gang *g)
 {
     int64_t now = clock_mono_ms();
-    if (g->phase != GANG_RUNS || now < g->next_look_ms) {
-        return;
-    }
-    int64_t every = g->options.stopped_ms < LOOK_EVERY_MS ? g->options.stopped_ms : LOOK_EVERY_MS;
-    g->next_look_ms = now + every;
-    for (int32_t i = 0; i < g->options.num_ranks; i++) {
+    for (int32_t i = 0; i < g->options.num_ranks && g->phase == GANG_RUNS; i++) {
         struct gang_member *m = &g->members[i];
         if (!m->pid || !is_stopped(m->pid)) {
             m->stopped_since_ms = 0;

@@ -130,8 +130,8 @@ static int node_alive(const struct local *l, const struct launch_handle *h)
     if (p.state != 'Z' && p.state != 'X') {
         return 1;
     }
-    waitpid((pid_t)h->pid, NULL, WNOHANG);
-    return 0;
+    /* 0: our child, but not all of its threads have ended yet; later, or it stays a zombie. */
+    return waitpid((pid_t)h->pid, NULL, WNOHANG) == 0;
 }
 
 /* What it left behind or has below it. */

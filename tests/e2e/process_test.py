@@ -4,6 +4,7 @@ won't end. The numbers in brackets are those of the scenarios that other job ser
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import unittest
 
@@ -68,7 +69,8 @@ class ProcessCase(Case):
     def check_alone(self):
         """Nothing is left but the controller, not even a zombie."""
         wait_for("no process", lambda: set(processes(programs)) == {self.s.process.pid})
-        wait_for("no child", lambda: not children_of(self.s.process.pid))
+        wait_for(f"no child of {self.s.process.pid}",
+                 lambda: not children_of(self.s.process.pid))
         wait_for("free devices", lambda: self.s.holders() == [0] * 4)
 
 
@@ -155,6 +157,138 @@ class Cancel(ProcessCase):
             del os.environ["LD_PRELOAD"]
             for pid in named("undead"):
                 os.kill(pid, signal.SIGKILL)
+
+
+class Ends(ProcessCase):
+    # (26) Codes and signals, in words: in the event, in the job, on the screen.
+    def test_codes_over_128_and_signals_are_told_in_words(self):
+        for tag, words in (("exit=137", "left with code 137, as a shell reports signal 9 (SIGKILL)"),
+                           ("exit=255", "left with code 255"),
+                           ("raise=11", "killed by signal 11 (SIGSEGV)"),
+                           ("raise=6", "killed by signal 6 (SIGABRT)"),
+                           ("raise=64", "killed by signal 64"),
+                           ("raise=9", "killed by signal 9 (SIGKILL), not by Tandem: ")):
+            job = self.s.submit(self.s.spec("one", tags=[tag], max_restarts=0))
+            self.s.wait_state(job, "FAILED")
+            got = self.s.get(job)
+            self.assertIn(f"rank 0: {words}", got.message)
+            exits = [e for e in got.events if e.kind == "rank-exit"]
+            self.assertEqual(len(exits), 1)
+            self.assertIn(words, exits[0].message)
+            shown = subprocess.run([programs / "tandem", "--server",
+                                    f"unix:{self.s.data}/tandemd.sock", "show", str(job)],
+                                   capture_output=True, text=True, timeout=DEADLINE).stdout
+            self.assertIn(words, " ".join(shown.split()))
+
+    # (26) Whatever it is that kills the gang: one budget, longer and longer pauses, then the end.
+    def test_a_crash_loop_backs_off_and_ends_with_its_cause(self):
+        job = self.s.submit(self.s.spec("one", tags=["exit=7"], max_restarts=3,
+                                        first_backoff_s=0.05))
+        self.s.wait_state(job, "FAILED")
+        got = self.s.get(job)
+        self.assertEqual((got.attempt, got.restarts, got.cause), (4, 3, "restarts-spent"))
+        self.assertIn("left with code 7", got.message)
+        told = self.told(job)
+        for n, seconds in ((1, "0.05"), (2, "0.1"), (3, "0.2")):
+            self.assertIn(f"left with code 7, without a word of why (restart {n} of 3 in "
+                          f"{seconds} s)", told)
+        self.check_alone()
+
+    def test_a_killed_tandem_node_and_a_crash_spend_the_same_budget(self):
+        job = self.s.submit(self.s.spec("one", steps=1000, tags=["ms=20"], max_restarts=1,
+                                        first_backoff_s=0.05))
+        self.run_to(job, 1)
+        os.kill(self.pid_of(job, "tandem-node"), signal.SIGKILL)
+        wait_for("the next attempt", lambda: self.s.get(job).attempt == 2 and
+                 self.s.state(job) == "JOB_RUNNING")
+        os.kill(self.pid_of(job, "tandem-rank"), signal.SIGKILL)
+        self.s.wait_state(job, "FAILED")
+        self.assertEqual(self.s.get(job).cause, "restarts-spent")
+        self.assertIn("tandem-node is gone and took the gang with it (restart 1 of 1",
+                      self.told(job))
+
+
+class Logs(ProcessCase):
+    def read(self, job, **what):
+        return b"".join(r.data for r in self.s.jobs.Logs(
+            m.jobs.LogsRequest(job=str(job), **what), timeout=DEADLINE))
+
+    def last_line(self, job, rank, attempt=1):
+        return self.log_of(job, rank, attempt).splitlines()[-1]
+
+    # (27) Who killed it, and why.
+    def test_the_last_line_of_a_killed_rank_says_who_and_why(self):
+        job = self.s.submit(self.s.spec("one", steps=1000, devices=2, tags=["ms=20", "say"]))
+        self.run_to(job, 2)
+        self.cancel(job)
+        self.s.wait_state(job, "CANCELLED")
+        for rank in range(2):
+            self.assertIn(f"rank {rank}: stopped by Tandem with signal 15 (SIGTERM): cancelled by "
+                          "dev", self.last_line(job, rank))
+        job = self.s.submit(self.s.spec("two", steps=1000, devices=2, tags=["ms=20", "say"],
+                                        max_restarts=0))
+        self.run_to(job, 2)
+        os.kill(self.pid_of(job, "tandem-rank"), signal.SIGKILL)
+        self.s.wait_state(job, "FAILED")
+        lines = sorted((self.last_line(job, 0), self.last_line(job, 1)),
+                       key=lambda line: "stopped by Tandem" not in line)
+        self.assertIn("stopped by Tandem with signal 15 (SIGTERM): rank ", lines[0])
+        self.assertIn(": killed by signal 9 (SIGKILL), not by Tandem: ", lines[0])
+        self.assertRegex(lines[1], r"rank [01]: killed by signal 9 \(SIGKILL\), not by Tandem: ")
+
+    # (27) A log whose middle was dropped: said once, and the rest comes at its old offsets.
+    def test_a_reader_is_told_of_what_was_dropped(self):
+        job = self.s.submit(self.s.spec("one", steps=3))
+        self.s.wait_state(job, "SUCCEEDED")
+        path = self.s.data / f"jobs/{job}/logs/attempt-1/rank-0.log"
+        block, lines = 65536, b"".join(b"line %010d\n" % n for n in range(40000))
+        path.write_bytes(lines)
+        if subprocess.run(["fallocate", "--punch-hole", "--offset", str(block), "--length",
+                           str(5 * block), path], capture_output=True).returncode != 0:
+            self.skipTest("SKIPPED: no holes can be made in a file here")
+        note = b"\n[%d bytes of output were dropped]\n" % (5 * block)
+        self.assertEqual(self.read(job, rank=0), lines[:block] + note + lines[6 * block:])
+        self.assertEqual(self.read(job, rank=0, from_offset=6 * block + 160),
+                         lines[6 * block + 160:])
+        every = self.read(job)
+        self.assertIn(b"rank 0: [%d bytes of output were dropped]\n" % (5 * block), every)
+
+    # (27) Someone moves or cuts the file under the reader, the controller goes away and comes back.
+    def test_a_reader_outlives_a_log_that_is_cut_moved_or_gone(self):
+        job = self.s.submit(self.s.spec("one", steps=1000, tags=["ms=20", "say"]))
+        self.run_to(job, 50)  # more than is written between two looks at it
+        path = self.s.data / f"jobs/{job}/logs/attempt-1/rank-0.log"
+        pieces = self.s.jobs.Logs(m.jobs.LogsRequest(job=str(job), rank=0, follow=True),
+                                  timeout=DEADLINE)
+        first = next(pieces)
+        self.assertTrue(first.data.startswith(b"step 1\n"))
+        self.assertEqual(first.next_offset, len(first.data))
+        os.truncate(path, 0)
+        text = b""
+        while b"[the log was cut short; this is it from its beginning]\nstep " not in text:
+            text += next(pieces).data
+        path.rename(path.with_suffix(".old"))  # the rank goes on writing there
+        path.write_text("someone's own\n")
+        while b"[the log was replaced; this is it from its beginning]\nsomeone's own\n" not in text:
+            text += next(pieces).data
+        path.unlink()
+        self.cancel(job)
+        self.s.wait_state(job, "CANCELLED")
+        text += b"".join(p.data for p in pieces)
+        self.assertIn(b"stopped by Tandem with signal 15 (SIGTERM): cancelled by dev",
+                      text.splitlines()[-1])
+
+    def test_a_log_is_read_on_where_it_was_left_when_the_controller_restarts(self):
+        job = self.s.submit(self.s.spec("one", steps=60, tags=["ms=20", "say"]))
+        self.run_to(job, 5)
+        pieces = self.s.jobs.Logs(m.jobs.LogsRequest(job=str(job), rank=0, follow=True),
+                                  timeout=DEADLINE)
+        first = next(pieces)
+        self.s.kill()
+        self.s.start()
+        rest = self.read(job, rank=0, follow=True, from_offset=first.next_offset)
+        lines = (first.data + rest).decode().splitlines()
+        self.assertEqual(lines[:60], [f"step {n}" for n in range(1, 61)])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -75,6 +76,8 @@ static void run_open_program(struct run *r, int32_t num_ranks, const char *progr
         .abort_grace_ms = abort_grace_ms,
         .term_grace_ms = 300,
         .stopped_ms = 4000, /* above the barrier's deadline of two seconds */
+        .log_head_bytes = 65536,
+        .log_tail_bytes = 262144,
         .on_up = on_up,
         .on_exit = on_exit_of_rank,
         .arg = r,
@@ -343,6 +346,101 @@ static void a_stopped_rank_is_named_though_it_has_no_peers(void **state)
     run_close(&r);
 }
 
+/* A memory cgroup of our own with a limit, of either version; false: not here. */
+static bool make_small_group(char *dir, size_t size)
+{
+    char line[512];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    bool made = false;
+    while (f && !made && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        const char *v1 = strstr(line, ":memory:");
+        if (!v1 && strncmp(line, "0::", 3) != 0) {
+            continue;
+        }
+        char path[700];
+        snprintf(dir, size, "/sys/fs/cgroup%s%s/tandem-test-%d", v1 ? "/memory" : "",
+                 v1 ? v1 + 8 : line + 3, (int)getpid());
+        snprintf(path, sizeof path, "%s/memory.%s", dir, v1 ? "limit_in_bytes" : "max");
+        int fd = mkdir(dir, 0700) == 0 ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+        made = fd >= 0 && write(fd, "67108864", 8) == 8;
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (!made) {
+            rmdir(dir);
+        }
+    }
+    if (f) {
+        fclose(f);
+    }
+    return made;
+}
+
+/* (26) The kernel's own kill is told from a person's. */
+static void a_rank_that_ran_out_of_memory_is_told_from_one_that_someone_killed(void **state)
+{
+    (void)state;
+    struct run r;
+    char group[600], procs[700];
+    run_open(&r, 1, (const char *[]){"kill 9"}, true);
+    run_to_end(&r);
+    expect_why(&r, 0, EXIT_SIGNAL, 9, "not by Tandem: ");
+    bool knows = strstr(r.why[0], "someone's kill: the kernel's OOM killer has not struck") != NULL;
+    assert_true(knows || strstr(r.why[0], "GiB"));
+    run_close(&r);
+    if (!make_small_group(group, sizeof group)) {
+        print_message("SKIPPED: may make no memory cgroup here\n");
+        return;
+    }
+    snprintf(procs, sizeof procs, "%s/cgroup.procs", group);
+    setenv("EAT_PROCS", procs, 1);
+    run_open(&r, 1, (const char *[]){"eat"}, true);
+    run_to_end(&r);
+    int64_t until = clock_mono_ms() + 30000;
+    while (rmdir(group) != 0 && clock_mono_ms() < until) {
+        clock_sleep_ms(5);
+    }
+    expect_why(&r, 0, EXIT_SIGNAL, 9, "out of memory: the kernel's OOM killer struck");
+    run_close(&r);
+}
+
+/* ---- logs -------------------------------------------------------------------------------------
+ */
+
+/* (27) A rank that talks without end doesn't fill the disk: what it said first and last stays, each
+ * byte where it was. */
+static void the_middle_of_a_long_log_is_dropped_and_offsets_stay(void **state)
+{
+    (void)state;
+    struct run r;
+    struct stat st = {0};
+    char path[128];
+    run_open(&r, 1, (const char *[]){"chat 250000"}, false);
+    snprintf(path, sizeof path, "%s/rank-0.log", r.dir);
+    int64_t until = clock_mono_ms() + 30000;
+    while (st.st_size < 4000000 || st.st_blocks * 512 > 1000000) {
+        assert_true(clock_mono_ms() < until);
+        run_once(&r, true);
+        stat(path, &st);
+    }
+    send_stop(&r, 1);
+    run_to_end(&r);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    char line[64];
+    static const int kept[] = {0, 4095, 250000 - 16384, 249999};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        assert_int_equal(fseek(f, 16L * kept[i], SEEK_SET), 0);
+        assert_non_null(fgets(line, sizeof line, f));
+        assert_int_equal(atoi(line + 5), kept[i]);
+    }
+    assert_int_equal(fseek(f, 16L * 100000, SEEK_SET), 0);
+    assert_int_equal(fgetc(f), 0);
+    fclose(f);
+    run_close(&r);
+}
+
 static void a_program_that_is_not_there_fails_for_good(void **state)
 {
     (void)state;
@@ -481,6 +579,8 @@ int main(void)
         cmocka_unit_test(exits_are_told_in_words),
         cmocka_unit_test(a_hanging_rank_is_the_one_to_blame),
         cmocka_unit_test(a_stopped_rank_is_named_though_it_has_no_peers),
+        cmocka_unit_test(a_rank_that_ran_out_of_memory_is_told_from_one_that_someone_killed),
+        cmocka_unit_test(the_middle_of_a_long_log_is_dropped_and_offsets_stay),
         cmocka_unit_test(a_program_that_is_not_there_fails_for_good),
         cmocka_unit_test(no_descendant_survives_a_cancel),
         cmocka_unit_test(freeing_a_gang_kills_it),

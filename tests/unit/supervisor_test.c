@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -55,7 +56,10 @@ static void restarts_back_off_exponentially_until_the_budget_is_spent(void **sta
         struct supervisor_decision d = decide(&v, died);
         assert_int_equal(d.to, JOB_QUEUED);
         assert_string_equal(d.cause, "restart");
-        assert_string_equal(d.message, "rank 1 was killed by signal 9");
+        char words[100];
+        snprintf(words, sizeof words, "rank 1 was killed by signal 9 (restart %d of 3 in %d s)",
+                 i + 1, 1 << i);
+        assert_string_equal(d.message, words);
         assert_int_equal(d.backoff_ms, backoffs[i]);
         assert_int_equal(d.restarts, i + 1);
         v.restarts = d.restarts;

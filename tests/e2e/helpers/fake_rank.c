@@ -6,6 +6,8 @@
  *   ms=N         waits N ms a step
  *   wait=N       waits N ms before the first step
  *   die=STEP     kills itself with KILL after that step, in the first attempt
+ *   exit=CODE    leaves with that code after its first step, in every attempt
+ *   raise=SIG    ends by that signal after its first step, in every attempt
  *   stubborn     takes no TERM
  *   brood        leaves a descendant in a session of its own that takes no TERM
  *   holder       leaves a child that holds stdout open
@@ -155,6 +157,12 @@ static void train(struct self *s)
         }
         if (die == step && start->attempt == 1) {
             kill(getpid(), SIGKILL);
+        }
+        if (tag(s, "exit") >= 0) {
+            _exit((int)tag(s, "exit"));
+        }
+        if (tag(s, "raise") > 0) {
+            kill(getpid(), (int)tag(s, "raise"));
         }
     }
     finish(s, total, false);

@@ -11,6 +11,8 @@
  *   fault      says that its data is bad, for good, and leaves with 1
  *   obey       waits for StopAtStep, says that it paused there and leaves
  *   meet       calls barriers until one fails, reports that and leaves with 1
+ *   chat N     prints N numbered lines of 16 bytes, waits for a command, then as done
+ *   eat        joins the cgroup whose file of processes EAT_PROCS names, and takes memory for ever
  *   then WORD  waits for a command, then behaves as WORD
  *   talk N     reports N steps, then as done */
 #include <fcntl.h>
@@ -188,6 +190,33 @@ static bool wait_for_command(struct self *s)
     return true;
 }
 
+static int chat(struct self *s, int num_lines)
+{
+    for (int i = 0; i < num_lines; i++) {
+        printf("line %010d\n", i);
+    }
+    fflush(stdout);
+    return wait_for_command(s) ? done(s, 12, false) : 9;
+}
+
+static int eat(void)
+{
+    char line[32];
+    const char *procs = getenv("EAT_PROCS");
+    int fd = open(procs ? procs : "", O_WRONLY | O_CLOEXEC);
+    int n = snprintf(line, sizeof line, "%d", (int)getpid());
+    if (fd < 0 || fs_write_all(fd, line, (size_t)n) != 0) {
+        return 9;
+    }
+    for (;;) {
+        char *more = malloc(1 << 20);
+        if (more) {
+            memset(more, 1, 1 << 20);
+        }
+        __asm__ volatile("" : : "r"(more) : "memory"); /* it is needed, compiler */
+    }
+}
+
 static int behave(struct self *s, const char *word)
 {
     int number = 0;
@@ -207,6 +236,12 @@ static int behave(struct self *s, const char *word)
     }
     if (sscanf(word, "talk %d", &number) == 1) {
         return talk(s, number);
+    }
+    if (sscanf(word, "chat %d", &number) == 1) {
+        return chat(s, number);
+    }
+    if (strcmp(word, "eat") == 0) {
+        return eat();
     }
     if (strcmp(word, "fault") == 0) {
         send_fault(s, "data/train.bin: not a token file", false);
