@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVER_APP_H
 #define TANDEM_SERVER_APP_H
 
+#include "server/access.h"
 #include "server/auth.h"
 #include "server/controller.h"
 #include "server/feed.h"
@@ -13,6 +14,8 @@ struct app {
     int64_t started_us;
     int32_t schema_version;
     struct auth *auth;
+    struct audit *audit;
+    struct access *access;
     struct controller *controller;
     struct query *query;
     struct feed *feed;
@@ -28,10 +31,15 @@ extern const struct method svc_admin_methods[];
 extern const struct method svc_worker_methods[];
 
 /* Sends a request to the owner thread, or to the query thread; run gets the struct controller or
- * the struct query. */
+ * the struct query. A refusal for want of rights is noted in the audit, and of a request that would
+ * change something (app_change) also that its object isn't there; the change itself is run's. */
+void app_change(struct app *a, struct call *c, const ProtobufCMessage *request,
+                int (*run)(void *controller, struct mail *m, struct error *err));
 void app_to_owner(struct app *a, struct call *c, const ProtobufCMessage *request,
                   int (*run)(void *controller, struct mail *m, struct error *err));
 void app_to_query(struct app *a, struct call *c, const ProtobufCMessage *request,
                   int (*run)(void *query, struct mail *m, struct error *err));
+/* The app of a mail that one of these sent. */
+struct app *app_of(struct mail *m);
 
 #endif

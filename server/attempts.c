@@ -211,7 +211,11 @@ void attempts_show_stuck(struct controller *c, ClusterSpec *cluster)
             if (device_set_has(&j->row.attempt.devices, (int32_t)d)) {
                 DeviceInfo *info = node->devices[d];
                 MSG_SET(info, drained, 1);
-                msg_printf(&info->reason, "job %lld: %s", (long long)j->row.id, j->stuck);
+                if (info->job_id > 0) {
+                    msg_printf(&info->reason, "job %lld: %s", (long long)j->row.id, j->stuck);
+                } else {
+                    msg_text(&info->reason, "a process that can't be killed holds it");
+                }
             }
         }
     }

@@ -14,8 +14,9 @@ int attempts_tick(struct controller *c, struct error *err);
 int64_t attempts_wait_ms(struct controller *c);
 /* Starts what the scheduler says. */
 int attempts_schedule(struct controller *c, struct error *err);
-/* Why a queued job waits. */
-void attempts_why(struct controller *c, const struct job *j, char *out, size_t size);
+/* Why a queued job waits. tenant: who asks, and doesn't learn of others' jobs; NULL = all. */
+void attempts_why(struct controller *c, const struct job *j, const char *tenant, char *out,
+                  size_t size);
 /* Shows devices as drained that are held by a process which can't be killed. */
 void attempts_show_stuck(struct controller *c, ClusterSpec *cluster);
 /* A user's wish: SUPERVISE_CANCEL ... SUPERVISE_RELEASE. */

@@ -57,7 +57,8 @@ static int32_t read_devices(struct controller *c, struct sched_device devices[DE
     return num_free;
 }
 
-void attempts_why(struct controller *c, const struct job *j, char *out, size_t size)
+void attempts_why(struct controller *c, const struct job *j, const char *tenant, char *out,
+                  size_t size)
 {
     const struct attempt_row *a = &j->row.attempt;
     int64_t wait_ms = j->not_before_ms - controller_now_ms(c);
@@ -76,6 +77,12 @@ void attempts_why(struct controller *c, const struct job *j, char *out, size_t s
     struct sched_device devices[DEVICES_MAX];
     size_t num = read_queue(c, &jobs, &who);
     read_devices(c, devices);
+    for (int32_t i = 0; i < controller_topology(c)->num_devices; i++) {
+        devices[i].job_id = controller_shown(c, devices[i].job_id, tenant);
+    }
+    for (size_t i = 0; i < num; i++) {
+        jobs[i].hidden = tenant && strcmp(who[i]->row.tenant, tenant) != 0;
+    }
     snprintf(out, size, "is not in the queue");
     for (size_t i = 0; i < num; i++) {
         if (who[i] == j) {

@@ -133,7 +133,7 @@ static int on_metrics(struct controller *c, struct job *j, const StepMetrics *up
         j->row.tokens_per_s = or_nan(m.has_tokens_per_s, m.tokens_per_s);
         j->row.mfu = or_nan(m.has_mfu, m.mfu);
     }
-    struct feed_mail *f = feed_mail_new(j->row.id);
+    struct feed_mail *f = feed_mail_new(j->row.id, j->row.tenant);
     f->metrics = msg_new(&step_metrics__descriptor);
     *f->metrics = m;
     controller_feed(c, f);

@@ -1,29 +1,20 @@
+/* Tokens, and the answer to a call. What is kept of tenants, users and their tokens: auth_table.c;
+ * how often one may ask: auth_limits.c. */
 #include "server/auth.h"
 
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
+#include "server/audit.h"
+#include "server/auth_private.h"
 
-struct attempt_token {
-    int64_t job;
-    int32_t attempt;
-    uint8_t sha256[HASH_BYTES];
-};
-
-struct auth {
-    bool dev; /* one implicit admin */
-    char dev_token[AUTH_TOKEN_SIZE];
-    uint8_t dev_sha256[HASH_BYTES];
-    pthread_mutex_t lock;
-    struct attempt_token attempts[AUTH_ATTEMPTS_MAX]; /* a ring, guarded by lock */
-    uint32_t num_added;
-};
+#define MINUTE_US 60000000
 
 static void hash_token(const char *token, uint8_t out[HASH_BYTES])
 {
@@ -41,6 +32,17 @@ int auth_make_token(char token[AUTH_TOKEN_SIZE], uint8_t sha256[HASH_BYTES], str
     }
     OPENSSL_cleanse(bytes, sizeof bytes);
     hash_token(token, sha256);
+    return 0;
+}
+
+int auth_make_secret(char secret[AUTH_SECRET_SIZE], uint8_t sha256[HASH_BYTES], struct error *err)
+{
+    size_t n = strlen(AUTH_SECRET_PREFIX);
+    memcpy(secret, AUTH_SECRET_PREFIX, n);
+    if (auth_make_token(secret + n, sha256, err) != 0) {
+        return -1;
+    }
+    hash_token(secret, sha256);
     return 0;
 }
 
@@ -74,15 +76,18 @@ static int load_dev_token(struct auth *a, const char *path, struct error *err)
     return fs_write_atomic(path, line, (size_t)n, 0600, err);
 }
 
-int auth_new(struct auth **out, const char *token_path, struct error *err)
+int auth_new(struct auth **out, const struct auth_options *options, struct error *err)
 {
     struct auth *a = calloc(1, sizeof *a);
     if (!a) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     pthread_mutex_init(&a->lock, NULL);
-    a->dev = token_path != NULL;
-    if (a->dev && load_dev_token(a, token_path, err) != 0) {
+    a->limits = options->limits ? *options->limits : (LimitsConfig)LIMITS_CONFIG__INIT;
+    a->audit = options->audit;
+    a->ended_last = &a->ended_first;
+    a->dev = options->dev_token_path != NULL;
+    if (a->dev && load_dev_token(a, options->dev_token_path, err) != 0) {
         auth_free(a);
         return -1;
     }
@@ -93,6 +98,7 @@ int auth_new(struct auth **out, const char *token_path, struct error *err)
 void auth_free(struct auth *a)
 {
     if (a) {
+        auth_table_free(a);
         pthread_mutex_destroy(&a->lock);
         OPENSSL_cleanse(a->dev_token, sizeof a->dev_token);
         free(a);
@@ -101,25 +107,32 @@ void auth_free(struct auth *a)
 
 const char *auth_dev_token(const struct auth *a)
 {
-    return a->dev_token;
+    return a->dev ? a->dev_token : NULL;
 }
+
+const LimitsConfig *auth_limits(const struct auth *a)
+{
+    return &a->limits;
+}
+
+/* ---- attempts ---- */
 
 void auth_add_attempt(struct auth *a, int64_t job, int32_t attempt,
                       const uint8_t sha256[HASH_BYTES])
 {
     pthread_mutex_lock(&a->lock);
-    struct attempt_token *t = &a->attempts[a->num_added++ % AUTH_ATTEMPTS_MAX];
+    struct attempt_token *t = &a->attempts[a->num_attempts++ % AUTH_ATTEMPTS_MAX];
     t->job = job;
     t->attempt = attempt;
     memcpy(t->sha256, sha256, HASH_BYTES);
     pthread_mutex_unlock(&a->lock);
 }
 
+/* Lock held. */
 static bool find_attempt(struct auth *a, const uint8_t sha256[HASH_BYTES], struct caller *caller)
 {
     bool found = false;
-    pthread_mutex_lock(&a->lock);
-    uint32_t num = a->num_added < AUTH_ATTEMPTS_MAX ? a->num_added : AUTH_ATTEMPTS_MAX;
+    uint32_t num = a->num_attempts < AUTH_ATTEMPTS_MAX ? a->num_attempts : AUTH_ATTEMPTS_MAX;
     for (uint32_t i = 0; i < num; i++) {
         const struct attempt_token *t = &a->attempts[i];
         if (CRYPTO_memcmp(t->sha256, sha256, HASH_BYTES) == 0) {
@@ -128,39 +141,134 @@ static bool find_attempt(struct auth *a, const uint8_t sha256[HASH_BYTES], struc
             found = true;
         }
     }
-    pthread_mutex_unlock(&a->lock);
     return found;
 }
 
-int auth_check(struct auth *a, const char *bearer, bool unix_socket, enum method_access access,
-               struct caller *caller, struct error *err)
+/* ---- users ---- */
+
+/* Lock held. May the token's user be let in at all? */
+static int check_token(struct auth *a, struct token_entry *t, struct error *err)
 {
-    *caller = (struct caller){.user = "", .tenant = "default", .role = "viewer"};
-    if (access == METHOD_PUBLIC) {
+    if (t->revoked) {
+        return error_set(err, ERR_UNAUTHENTICATED, "the token was revoked");
+    }
+    if (auth_has_expired(a, t)) {
+        return error_set(err, ERR_UNAUTHENTICATED, "the token has expired");
+    }
+    if (t->user->disabled || t->user->tenant->disabled) {
+        return error_set(err, ERR_UNAUTHENTICATED, "the token's user or tenant is disabled");
+    }
+    return 0;
+}
+
+static int check_role(enum role role, enum method_access access, const struct caller *who,
+                      struct error *err)
+{
+    enum role needed = rights_needed(access);
+    if (role >= needed) {
         return 0;
     }
+    return error_set(err, ERR_PERMISSION_DENIED, "this needs the role %s; %s is %s in tenant %s",
+                     rights_role_name(needed), who->user, rights_role_name(role), who->tenant);
+}
+
+/* Lock held. A call with a token of the table. */
+static int check_user(struct auth *a, struct token_entry *t, const struct method *method,
+                      struct caller *who, struct error *err)
+{
+    int64_t now_us = clock_wall_us(), minute_us = now_us - now_us % MINUTE_US;
+    struct user_entry *u = t->user;
+    /* Entries of users and tenants stay for as long as the table. */
+    who->user = u->name;
+    who->tenant = u->tenant->name;
+    who->role = rights_role_name(u->role);
+    who->token_id = t->id;
+    if (minute_us > t->last_used_us) {
+        t->last_used_us = minute_us;
+        a->dirty = true;
+    }
+    return auth_take_request(a, u, err) != 0 ? -1 : check_role(u->role, method->access, who, err);
+}
+
+static const char *why_refused(const struct auth *a, const char *bearer)
+{
+    if (!a->dev) {
+        return bearer ? "the token is not known here" : "a token is needed";
+    }
+    return bearer ? "the token is not this server's (dev-token in its data folder)"
+                  : "a token is needed: the server wrote it to dev-token in its data folder "
+                    "(TANDEM_TOKEN_FILE says where it is)";
+}
+
+/* Lock held. */
+static int check_locked(struct auth *a, const char *bearer, const uint8_t sha256[HASH_BYTES],
+                        bool unix_socket, const char *peer, const struct method *method,
+                        struct caller *who, struct error *err)
+{
+    struct error why = {0};
+    if (method->access == METHOD_WORKER) {
+        if (!bearer || !find_attempt(a, sha256, who)) {
+            return auth_refuse(a, peer, "this needs the token of an attempt", err);
+        }
+        who->user = who->role = "worker";
+        return 0;
+    }
+    bool dev_token = bearer && a->dev && CRYPTO_memcmp(sha256, a->dev_sha256, HASH_BYTES) == 0;
+    if (dev_token || (unix_socket && !bearer)) {
+        who->user = a->dev ? "dev" : AUTH_OPERATOR;
+        who->role = rights_role_name(ROLE_ADMIN);
+        return 0;
+    }
+    struct token_entry *t = bearer ? auth_find_hash(a, sha256) : NULL;
+    if (!t || check_token(a, t, &why) != 0) {
+        return auth_refuse(a, peer, t ? why.text : why_refused(a, bearer), err);
+    }
+    return check_user(a, t, method, who, err);
+}
+
+int auth_check(struct auth *a, const char *bearer, bool unix_socket, const char *peer,
+               const struct method *method, struct caller *caller, struct error *err)
+{
     uint8_t sha256[HASH_BYTES] = {0};
+    struct error why = {0};
+    *caller = (struct caller){.user = "", .tenant = "default", .role = ""};
     if (bearer) {
         hash_token(bearer, sha256);
     }
-    if (access == METHOD_WORKER) {
-        if (!bearer || !find_attempt(a, sha256, caller)) {
-            return error_set(err, ERR_UNAUTHENTICATED, "this needs the token of an attempt");
-        }
-        caller->user = "worker";
-        caller->role = "worker";
+    pthread_mutex_lock(&a->lock);
+    int rc = check_locked(a, bearer, sha256, unix_socket, peer, method, caller, &why);
+    pthread_mutex_unlock(&a->lock);
+    if (rc == 0) {
         return 0;
     }
-    bool token_fits = a->dev && bearer && CRYPTO_memcmp(sha256, a->dev_sha256, HASH_BYTES) == 0;
-    if (!token_fits && (!unix_socket || bearer)) {
-        return error_set(err, ERR_UNAUTHENTICATED,
-                         !a->dev ? "a token of this server is needed"
-                         : bearer
-                             ? "the token is not this server's (dev-token in its data folder)"
-                             : "a token is needed: the server wrote it to dev-token in its data "
-                               "folder (TANDEM_TOKEN_FILE says where it is)");
+    if (a->audit && why.code == ERR_PERMISSION_DENIED) {
+        audit_refusal(a->audit, caller, method->path, peer, "denied");
+    } else if (a->audit && !*caller->user) {
+        audit_refusal(a->audit, NULL, "", peer, "denied: no good token");
     }
-    caller->user = a->dev ? "dev" : "operator";
-    caller->role = "admin";
-    return 0;
+    if (err) {
+        *err = why;
+    }
+    return -1;
+}
+
+int auth_still_allowed(struct auth *a, const struct caller *who, enum method_access access,
+                       struct error *err)
+{
+    if (!who->token_id) {
+        return 0;
+    }
+    int rc = 0;
+    pthread_mutex_lock(&a->lock);
+    struct token_entry *t = auth_find_id(a, who->token_id);
+    if (!t) {
+        rc = error_set(err, ERR_UNAUTHENTICATED, "the token was revoked");
+    } else if (check_token(a, t, err) != 0 || check_role(t->user->role, access, who, err) != 0) {
+        rc = -1;
+    } else if (t->user->role < ROLE_ADMIN && rights_is_admin(who)) {
+        /* It was opened with the sight of all tenants. */
+        rc = error_set(err, ERR_PERMISSION_DENIED, "%s is no admin any more", who->user);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return rc;
 }

@@ -53,6 +53,7 @@ struct controller_options {
     struct topology topology;
     struct world world;
     const struct allowed *allowed; /* NULL = jobs may read everything */
+    int32_t tenant_queued_jobs;    /* waiting ones of a tenant at most; 0 = no limit */
 };
 
 int controller_new(struct controller **out, const struct controller_options *options,
@@ -104,6 +105,8 @@ int controller_event(struct controller *c, struct job *j, const char *kind, cons
 Job *controller_message(struct controller *c, const struct job *j, bool with_spec);
 /* Who holds which device; holders[topology num_devices]. */
 void controller_holders(struct controller *c, int64_t *holders);
+/* The number of that job as a tenant sees it: -1 = another tenant's. tenant NULL: as it is. */
+int64_t controller_shown(struct controller *c, int64_t job_id, const char *tenant);
 
 /* After the commit; each takes message or mail over. */
 void controller_reply(struct controller *c, struct call *call, void *message);
@@ -116,6 +119,8 @@ void controller_feed(struct controller *c, struct feed_mail *m);
 void controller_ticket(struct controller *c, struct launch_mail *m);
 void controller_lease(struct controller *c, struct call *call, bool on);
 void controller_probe(struct controller *c, struct probe_mail *m);
+/* Runs m, without an owner, on this thread, in the order of what else goes out. */
+void controller_then(struct controller *c, struct mail *m);
 /* Look for jobs to start at the end of this batch. */
 void controller_schedule(struct controller *c);
 

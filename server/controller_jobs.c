@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "server/controller_private.h"
 #include "server/msg.h"
+#include "server/rights.h"
 
 static size_t job_slot(const struct controller *c, int64_t id)
 {
@@ -131,8 +132,7 @@ int controller_find(struct controller *c, const char *ref, const struct caller *
                     struct job **out, struct error *err)
 {
     int64_t id;
-    const char *tenant = strcmp(who->role, "admin") == 0 ? NULL : who->tenant;
-    if (store_job_find(c->options.store, ref, tenant, &id, err) != 1) {
+    if (store_job_find(c->options.store, ref, rights_tenant(who), &id, err) != 1) {
         return -1;
     }
     *out = controller_job(c, id);

@@ -87,6 +87,12 @@ void controller_holders(struct controller *c, int64_t *holders)
     }
 }
 
+int64_t controller_shown(struct controller *c, int64_t job_id, const char *tenant)
+{
+    const struct job *j = job_id && tenant ? controller_job(c, job_id) : NULL;
+    return j && strcmp(j->row.tenant, tenant) != 0 ? -1 : job_id;
+}
+
 static int add_event(struct controller *c, struct job *j, Event *e, const char *kind,
                      const char *actor, bool with_job, struct error *err)
 {
@@ -102,7 +108,7 @@ static int add_event(struct controller *c, struct job *j, Event *e, const char *
         msg_free(e);
         return -1;
     }
-    struct feed_mail *m = feed_mail_new(j->row.id);
+    struct feed_mail *m = feed_mail_new(j->row.id, j->row.tenant);
     m->event = e;
     m->job = with_job ? controller_message(c, j, false) : NULL;
     controller_feed(c, m);
@@ -189,6 +195,11 @@ void controller_feed(struct controller *c, struct feed_mail *m)
 void controller_ticket(struct controller *c, struct launch_mail *m)
 {
     outbox_add(&c->outbox, (struct out){.kind = OUT_TICKET, .mail = &m->mail});
+}
+
+void controller_then(struct controller *c, struct mail *m)
+{
+    outbox_add(&c->outbox, (struct out){.kind = OUT_THEN, .mail = m});
 }
 
 void controller_lease(struct controller *c, struct call *call, bool on)

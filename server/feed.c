@@ -8,6 +8,7 @@
 #include "server/feed_watcher.h"
 #include "server/job.h"
 #include "server/msg.h"
+#include "server/rights.h"
 #include "server/worker.h"
 
 /* Rows a time, and how full a call's queue may get, while the database is read. */
@@ -129,7 +130,8 @@ static bool replay(struct feed *f, struct watcher *w)
     struct error err = {0};
     int rc;
     if (w->kind == WATCHER_EVENTS) {
-        rc = store_event_list(f->reader, w->job_id, event, REPLAY_ROWS, send_event, w, &err);
+        rc = store_event_list(f->reader, w->job_id, rights_tenant(call_caller(w->call)), event,
+                              REPLAY_ROWS, send_event, w, &err);
     } else {
         rc = store_metric_after(f->reader, w->job_id, attempt, step, REPLAY_ROWS, send_metrics, w,
                                 &err);
@@ -185,6 +187,12 @@ static int64_t idle(void *owner)
 
 /* ---- what was committed ---- */
 
+static bool sees(const struct watcher *w, const struct feed_mail *m)
+{
+    const char *tenant = rights_tenant(call_caller(w->call));
+    return (!w->job_id || w->job_id == m->job_id) && (!tenant || strcmp(tenant, m->tenant) == 0);
+}
+
 static void give_event(struct feed *f, const struct feed_mail *m)
 {
     WatchReply reply = WATCH_REPLY__INIT;
@@ -194,7 +202,7 @@ static void give_event(struct feed *f, const struct feed_mail *m)
     bool ends = m->event->has_to && job_state_is_end(m->event->to);
     for (struct watcher *w = f->watchers, *next; w; w = next) {
         next = w->next;
-        if (w->kind == WATCHER_LOGS || (w->job_id && w->job_id != m->job_id)) {
+        if (w->kind == WATCHER_LOGS || !sees(w, m)) {
             continue;
         }
         if (w->kind == WATCHER_EVENTS && !w->replaying && m->event->id > w->after_event) {
@@ -218,7 +226,7 @@ static void give_metrics(struct feed *f, const struct feed_mail *m)
     struct call_packed *for_events = call_pack(&as_event.base);
     struct call_packed *for_metrics = call_pack(&as_metrics.base);
     for (struct watcher *w = f->watchers; w; w = w->next) {
-        if (w->replaying || (w->job_id && w->job_id != m->job_id)) {
+        if (w->replaying || !sees(w, m)) {
             continue;
         }
         if (w->kind == WATCHER_EVENTS && w->with_metrics) {
@@ -291,6 +299,25 @@ static int open_watcher(struct feed *f, struct watcher *w, const ProtobufCMessag
     return 0;
 }
 
+/* Counted only where it can matter. */
+static int check_user(const struct feed *f, const struct caller *who, struct error *err)
+{
+    int32_t num = 0;
+    if (f->user_watchers <= 0 || f->num_watchers < f->user_watchers || !who->token_id) {
+        return 0;
+    }
+    for (const struct watcher *w = f->watchers; w; w = w->next) {
+        const struct caller *other = call_caller(w->call);
+        num += strcmp(other->user, who->user) == 0 && strcmp(other->tenant, who->tenant) == 0;
+    }
+    if (num < f->user_watchers) {
+        return 0;
+    }
+    return error_set(err, ERR_RESOURCE_EXHAUSTED,
+                     "%s of %s has %d watchers open, as many as may be; close some", who->user,
+                     who->tenant, num);
+}
+
 static int run_request(void *owner, struct mail *base, struct error *err)
 {
     struct feed *f = owner;
@@ -302,16 +329,18 @@ static int run_request(void *owner, struct mail *base, struct error *err)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "%d watchers already; try again later",
                          FEED_WATCHERS_MAX);
     }
+    const struct caller *who = call_caller(m->mail.call);
+    if (check_user(f, who, err) != 0) {
+        return -1;
+    }
     struct watcher *w = calloc(1, sizeof *w);
     ASSERT(w);
     w->kind = m->kind;
     w->call = call_ref(m->mail.call);
-    const struct caller *who = call_caller(w->call);
     /* One state of the database: the job and the last event it has. */
     int rc = store_begin_read(f->reader, err);
     if (rc == 0) {
-        rc = open_watcher(f, w, m->mail.message,
-                          strcmp(who->role, "admin") == 0 ? NULL : who->tenant, err);
+        rc = open_watcher(f, w, m->mail.message, rights_tenant(who), err);
         store_end_read(f->reader);
     }
     if (rc != 0) {
@@ -373,11 +402,12 @@ static void free_feed_mail(struct mail *base)
     msg_free(m->metrics);
 }
 
-struct feed_mail *feed_mail_new(int64_t job_id)
+struct feed_mail *feed_mail_new(int64_t job_id, const char *tenant)
 {
     struct feed_mail *m = mail_new(sizeof *m, run_commit, NULL, NULL);
     m->mail.free_fn = free_feed_mail;
     m->job_id = job_id;
+    snprintf(m->tenant, sizeof m->tenant, "%s", tenant);
     return m;
 }
 
@@ -386,13 +416,15 @@ void feed_post(struct feed *f, struct feed_mail *m)
     worker_post(f->worker, &m->mail);
 }
 
-int feed_new(struct feed **out, struct store *reader, const char *data_dir, struct error *err)
+int feed_new(struct feed **out, struct store *reader, const char *data_dir, int32_t user_watchers,
+             struct error *err)
 {
     struct feed *f = calloc(1, sizeof *f);
     if (!f) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     f->reader = reader;
+    f->user_watchers = user_watchers;
     snprintf(f->data_dir, sizeof f->data_dir, "%s", data_dir);
     if (worker_new(&f->worker, "feed", f, idle, err) != 0) {
         free(f);

@@ -18,14 +18,16 @@ struct feed;
 struct feed_mail {
     struct mail mail; /* first */
     int64_t job_id;
+    char tenant[65]; /* the job's */
     Event *event;
     Job *job; /* as it is after the event */
     StepMetrics *metrics;
 };
-struct feed_mail *feed_mail_new(int64_t job_id);
+struct feed_mail *feed_mail_new(int64_t job_id, const char *tenant);
 
-/* reader: owned from now on. */
-int feed_new(struct feed **out, struct store *reader, const char *data_dir, struct error *err);
+/* reader: owned from now on. user_watchers: of one user at most; 0 = no limit. */
+int feed_new(struct feed **out, struct store *reader, const char *data_dir, int32_t user_watchers,
+             struct error *err);
 void feed_free(struct feed *f);
 /* Any thread. */
 void feed_post(struct feed *f, struct feed_mail *m);

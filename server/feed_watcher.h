@@ -39,6 +39,7 @@ struct feed {
     struct worker *worker;
     struct watcher *watchers; /* feed thread */
     int32_t num_watchers;
+    int32_t user_watchers; /* of one user at most; 0 = no limit */
 };
 
 /* Opens a log reader on what request asks for. */

@@ -1,6 +1,6 @@
 /* tandemd, the controller. Its threads, and what each owns:
  *
- *   main    signals; renews leases, so that these never wait for a disk
+ *   main    signals; renews leases and ends expired tokens, so that these never wait for a disk
  *   io      two of them, in server/rpc: sockets, decoding, authentication; post mail
  *   owner   all state (server/owner.c): jobs, attempts, devices, the writing connection
  *   query   a read-only connection: lists, curves
@@ -8,9 +8,11 @@
  *   launch  tandem-nodes: start, look for, kill; waits for none of them
  *   probe   tandem-probe: what a model folder and a data file hold
  *
- * They share nothing but mailboxes, the table of attempt tokens (auth) and the list of leases. */
+ * They share nothing but mailboxes, the table of tokens (auth), the counts of refusals (audit) and
+ * the list of leases. */
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +31,7 @@
 #include "server/world_real.h"
 
 #define STOP_GRACE_MS 500
+#define TICK_MS 1000
 
 struct tandemd {
     struct options options;
@@ -41,14 +44,29 @@ struct tandemd {
     struct owner *owner;
     struct allowed *allowed; /* NULL without --config */
     struct server *server;
+    atomic_bool recheck; /* streams were refused that may not have ended yet */
 };
 
 static int authenticate(void *ctx, const char *bearer, bool unix_socket, const char *peer,
-                        enum method_access access, struct caller *caller, struct error *err)
+                        const struct method *method, struct caller *caller, struct error *err)
 {
     struct app *app = ctx;
-    (void)peer;
-    return auth_check(app->auth, bearer, unix_socket, access, caller, err);
+    return auth_check(app->auth, bearer, unix_socket, peer, method, caller, err);
+}
+
+static int still_allowed(void *ctx, const struct caller *caller, const struct method *method,
+                         struct error *err)
+{
+    struct app *app = ctx;
+    return auth_still_allowed(app->auth, caller, method->access, err);
+}
+
+static void on_rights_changed(void *ctx)
+{
+    struct tandemd *d = ctx;
+    if (d->server) {
+        atomic_store(&d->recheck, server_recheck(d->server) > 0);
+    }
 }
 
 /* A listener that runs out of descriptors is lost for good: have many. */
@@ -127,13 +145,17 @@ static int start_threads(struct tandemd *d, struct error *err)
                                    .bin_dir = d->bin_dir,
                                    .worker_addr = d->socket,
                                    .store = store,
-                                   .world = world_real(&d->parts)};
-    if (topology_init_local(&o.topology, d->options.devices, err) != 0 ||
+                                   .world = world_real(&d->parts),
+                                   .tenant_queued_jobs =
+                                       auth_limits(d->app.auth)->tenant_queued_jobs};
+    if (access_load(d->app.access, store, err) != 0 ||
+        topology_init_local(&o.topology, d->options.devices, err) != 0 ||
         store_schema_version(store, &d->app.schema_version, err) != 0 ||
         open_reader(db, &reader, err) != 0 ||
         query_new(&d->app.query, reader, d->data_dir, err) != 0 ||
         open_reader(db, &reader, err) != 0 ||
-        feed_new(&d->app.feed, reader, d->data_dir, err) != 0) {
+        feed_new(&d->app.feed, reader, d->data_dir, auth_limits(d->app.auth)->user_watchers, err) !=
+            0) {
         store_close(store);
         return -1;
     }
@@ -184,8 +206,11 @@ static int start_server(struct tandemd *d, struct error *err)
     const struct method *const tables[] = {
         svc_jobs_methods,  svc_runs_methods,  svc_checkpoints_methods, svc_cluster_methods,
         svc_plans_methods, svc_admin_methods, svc_worker_methods,      NULL};
-    struct server_options o = {
-        .listen = listen, .tables = tables, .ctx = &d->app, .authenticate = authenticate};
+    struct server_options o = {.listen = listen,
+                               .tables = tables,
+                               .ctx = &d->app,
+                               .authenticate = authenticate,
+                               .still_allowed = still_allowed};
     struct tls_files tls;
     take_config(&o, &tls, d->options.config);
     if (server_new(&d->server, &o, err) != 0) {
@@ -206,6 +231,30 @@ static int start_server(struct tandemd *d, struct error *err)
     return server_start(d->server, err);
 }
 
+static int start_auth(struct tandemd *d, const char *token_path, struct error *err)
+{
+    const ServerConfig *config = d->options.config;
+    struct auth_options o = {.dev_token_path = d->options.dev ? token_path : NULL,
+                             .limits = config ? config->limits : NULL};
+    RetentionConfig defaults = RETENTION_CONFIG__INIT;
+    const RetentionConfig *keep = config && config->retention ? config->retention : &defaults;
+    if (audit_new(&d->app.audit) != 0) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
+    }
+    o.audit = d->app.audit;
+    if (auth_new(&d->app.auth, &o, err) != 0) {
+        return -1;
+    }
+    const struct access_options a = {.auth = d->app.auth,
+                                     .audit = d->app.audit,
+                                     .audit_days = keep->audit_days,
+                                     .changed = on_rights_changed,
+                                     .ctx = d};
+    return access_new(&d->app.access, &a) == 0
+               ? 0
+               : error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
+}
+
 static int start(struct tandemd *d, struct error *err)
 {
     char token_path[PATH_MAX];
@@ -224,9 +273,8 @@ static int start(struct tandemd *d, struct error *err)
         log_warn("the config names no roots: jobs of every tenant may read all that this user can");
     }
     d->app.started_us = clock_wall_us();
-    if (auth_new(&d->app.auth, d->options.dev ? token_path : NULL, err) != 0 ||
-        lease_new(&d->parts.lease) != 0 || start_threads(d, err) != 0 ||
-        start_server(d, err) != 0) {
+    if (start_auth(d, token_path, err) != 0 || lease_new(&d->parts.lease) != 0 ||
+        start_threads(d, err) != 0 || start_server(d, err) != 0) {
         return -1;
     }
     server_set_serving(d->server, true);
@@ -244,6 +292,7 @@ static void stop(struct tandemd *d)
     if (d->server) {
         server_set_serving(d->server, false);
         server_stop(d->server, STOP_GRACE_MS);
+        access_tick(d->app.access, controller_mailbox(d->app.controller));
     }
     owner_free(d->owner);
     launching_free(d->parts.launching);
@@ -253,8 +302,33 @@ static void stop(struct tandemd *d)
     feed_free(d->app.feed);
     server_free(d->server);
     lease_free(d->parts.lease);
+    access_free(d->app.access);
     auth_free(d->app.auth);
+    audit_free(d->app.audit);
     allowed_free(d->allowed);
+}
+
+/* Renews leases and looks after tokens until a signal comes; HUP reads the certificate anew. */
+static void wait_for_the_end(struct tandemd *d, const sigset_t *signals)
+{
+    const struct timespec tick = {.tv_sec = TICK_MS / 1000};
+    int64_t renew_ms = 0;
+    int signal_number;
+    while ((signal_number = sigtimedwait(signals, NULL, &tick)) < 0 || signal_number == SIGHUP) {
+        struct error err = {0};
+        int64_t now_ms = clock_mono_ms();
+        if (now_ms >= renew_ms) {
+            lease_renew(d->parts.lease);
+            renew_ms = now_ms + LEASE_RENEW_MS;
+        }
+        access_tick(d->app.access, controller_mailbox(d->app.controller));
+        if (atomic_load(&d->recheck)) {
+            on_rights_changed(d);
+        }
+        if (signal_number == SIGHUP && server_reload_tls(d->server, &err)) {
+            log_error("the new certificate is not used: %s", err.text);
+        }
+    }
 }
 
 int main(int argc, char **argv)
@@ -285,15 +359,7 @@ int main(int argc, char **argv)
     raise_limits();
     rc = start(&d, &err);
     if (rc == 0) {
-        const struct timespec renew = {.tv_sec = LEASE_RENEW_MS / 1000};
-        int signal_number;
-        while ((signal_number = sigtimedwait(&signals, NULL, &renew)) < 0 ||
-               signal_number == SIGHUP) {
-            lease_renew(d.parts.lease);
-            if (signal_number == SIGHUP && server_reload_tls(d.server, &err)) {
-                log_error("the new certificate is not used: %s", err.text);
-            }
-        }
+        wait_for_the_end(&d, &signals);
         log_info("stopping; running jobs go on");
     } else {
         fprintf(stderr, "tandemd: %s\n", err.text);

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/rights.h"
 #include "server/worker.h"
 
 int query_find(struct query *q, const char *ref, const struct caller *who, struct job_row *out,
                struct error *err)
 {
     int64_t id;
-    const char *tenant = strcmp(who->role, "admin") == 0 ? NULL : who->tenant;
-    if (store_job_find(q->reader, ref, tenant, &id, err) != 1) {
+    if (store_job_find(q->reader, ref, rights_tenant(who), &id, err) != 1) {
         return -1;
     }
     int rc = store_job_get(q->reader, id, out, err);

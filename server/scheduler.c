@@ -112,7 +112,7 @@ void scheduler_why(const struct sched_job *jobs, size_t num_jobs,
         if (suits(j, &devices[i])) {
             suitable++;
             open += devices[i].job_id == 0;
-            holder = devices[i].job_id ? devices[i].job_id : holder;
+            holder = devices[i].job_id > 0 ? devices[i].job_id : holder;
         }
     }
     if (suitable < j->devices) {
@@ -121,11 +121,19 @@ void scheduler_why(const struct sched_job *jobs, size_t num_jobs,
         return;
     }
     if (open < j->devices) {
-        snprintf(out, size, "needs %d device%s; %d of %d are free (job %lld holds some)",
-                 j->devices, j->devices == 1 ? "" : "s", open, suitable, (long long)holder);
+        char who[40] = "another tenant's job";
+        if (holder > 0) {
+            snprintf(who, sizeof who, "job %lld", (long long)holder);
+        }
+        snprintf(out, size, "needs %d device%s; %d of %d are free (%s holds some)", j->devices,
+                 j->devices == 1 ? "" : "s", open, suitable, who);
         return;
     }
     for (size_t i = 0; i < num_jobs; i++) {
+        if (jobs[i].ready && before(&jobs[i], j) && jobs[i].hidden) {
+            snprintf(out, size, "waits behind a job of another tenant");
+            return;
+        }
         if (jobs[i].ready && before(&jobs[i], j)) {
             snprintf(out, size,
                      "waits behind job %lld, which needs %d devices (priority %d, here %d)",

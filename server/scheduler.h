@@ -17,13 +17,14 @@ struct sched_job {
     const char *type;         /* "any" or a device type */
     const char *const *nodes; /* allowed ones; num_nodes 0 = all */
     size_t num_nodes;
-    bool ready; /* false: in a backoff, or its old attempt isn't gone yet */
+    bool ready;  /* false: in a backoff, or its old attempt isn't gone yet */
+    bool hidden; /* scheduler_why doesn't tell which it is */
 };
 
 struct sched_device {
     const char *node;
     const char *type;
-    int64_t job_id; /* who holds it; 0 = free */
+    int64_t job_id; /* who holds it; 0 = free, -1 = a job that isn't told */
     bool drained;
 };
 

@@ -10,6 +10,7 @@
 #include "proto/text.h"
 #include "server/allowed.h"
 #include "server/attempts.h"
+#include "server/audit.h"
 #include "server/controller.h"
 #include "server/msg.h"
 
@@ -84,7 +85,8 @@ static int reply_by_key(struct controller *c, struct call *call, const SubmitReq
     }
     const struct caller *who = call_caller(call);
     int64_t id;
-    int rc = store_key_get(controller_store(c), who->user, r->idempotency_key, &id, err);
+    int rc =
+        store_key_get(controller_store(c), who->tenant, who->user, r->idempotency_key, &id, err);
     if (rc != 1) {
         return rc;
     }
@@ -100,6 +102,28 @@ static int reply_by_key(struct controller *c, struct call *call, const SubmitReq
     return 1;
 }
 
+/* Counted only where it can matter: a long queue is looked through. */
+static int check_queue(struct controller *c, const char *tenant, struct error *err)
+{
+    int32_t max = controller_about(c)->tenant_queued_jobs;
+    size_t all = controller_num_jobs(c), num = 0;
+    if (max <= 0 || all < (size_t)max) {
+        return 0;
+    }
+    for (size_t i = 0; i < all; i++) {
+        const struct job_row *row = &controller_job_at(c, i)->row;
+        num += (row->state == JOB_QUEUED || row->state == JOB_HELD) &&
+               strcmp(row->tenant, tenant) == 0;
+    }
+    if (num < (size_t)max) {
+        return 0;
+    }
+    return error_set(err, ERR_RESOURCE_EXHAUSTED,
+                     "tenant %s has %d jobs waiting, as many as may be; try again when one has "
+                     "started",
+                     tenant, max);
+}
+
 static int store_new(struct controller *c, struct probe_mail *m, JobSpec *spec, const Plan *plan,
                      struct job **out, struct error *err)
 {
@@ -108,11 +132,22 @@ static int store_new(struct controller *c, struct probe_mail *m, JobSpec *spec, 
     struct job_row row;
     take_row(&row, spec, plan, who, controller_wall_us(c));
     struct job *j;
+    /* Looking at model and data may have taken long. */
+    const struct world *world = &controller_about(c)->world;
+    if ((world->still_allowed && world->still_allowed(world->ctx, who, METHOD_MEMBER, err) != 0) ||
+        check_queue(c, who->tenant, err) != 0) {
+        msg_free(spec);
+        return -1;
+    }
     if (controller_add(c, &row, spec, (ProbeReply *)text_clone(&m->reply->base), &j, err) != 0) {
         return -1;
     }
     if (r->idempotency_key && *r->idempotency_key &&
-        store_key_insert(controller_store(c), who->user, r->idempotency_key, j->row.id, err) != 0) {
+        store_key_insert(controller_store(c), who->tenant, who->user, r->idempotency_key, j->row.id,
+                         err) != 0) {
+        return -1;
+    }
+    if (audit_change(c, who, err, "job %lld", (long long)j->row.id) != 0) {
         return -1;
     }
     controller_schedule(c);

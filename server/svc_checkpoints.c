@@ -90,9 +90,9 @@ static void get(void *ctx, struct call *c, const ProtobufCMessage *r)
 }
 
 const struct method svc_checkpoints_methods[] = {
-    {"/tandem.v1.Checkpoints/List", METHOD_UNARY, METHOD_USER,
+    {"/tandem.v1.Checkpoints/List", METHOD_UNARY, METHOD_VIEWER,
      &list_checkpoints_request__descriptor, list, NULL, NULL},
-    {"/tandem.v1.Checkpoints/Get", METHOD_UNARY, METHOD_USER, &checkpoint_ref__descriptor, get,
+    {"/tandem.v1.Checkpoints/Get", METHOD_UNARY, METHOD_VIEWER, &checkpoint_ref__descriptor, get,
      NULL, NULL},
     {0},
 };

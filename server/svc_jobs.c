@@ -4,8 +4,10 @@
 
 #include "server/app.h"
 #include "server/attempts.h"
+#include "server/audit.h"
 #include "server/job.h"
 #include "server/msg.h"
+#include "server/rights.h"
 #include "server/submit.h"
 
 #define EVENTS_MAX 1000
@@ -13,13 +15,26 @@
 
 /* ---- owner thread ---- */
 
+static int find_to_change(struct controller *c, const char *ref, const struct caller *who,
+                          struct job **j, struct error *err)
+{
+    return controller_find(c, ref, who, j, err) != 0 ? -1 : rights_change_job(who, &(*j)->row, err);
+}
+
+static int note_change(struct controller *c, const struct caller *who, const struct job *j,
+                       struct error *err)
+{
+    return audit_change(c, who, err, "job %lld", (long long)j->row.id);
+}
+
 static int change(void *controller, struct mail *m, enum supervisor_kind kind, struct error *err)
 {
     struct controller *c = controller;
     const struct caller *who = call_caller(m->call);
     struct job *j;
-    if (controller_find(c, ((const JobRef *)m->message)->job, who, &j, err) != 0 ||
-        attempts_request(c, j, kind, who->user, err) != 0) {
+    if (find_to_change(c, ((const JobRef *)m->message)->job, who, &j, err) != 0 ||
+        attempts_request(c, j, kind, rights_actor(who, j->row.tenant), err) != 0 ||
+        note_change(c, who, j, err) != 0) {
         return -1;
     }
     controller_reply(c, m->call, controller_message(c, j, true));
@@ -60,7 +75,7 @@ static int run_set_priority(void *controller, struct mail *m, struct error *err)
         return error_set(err, ERR_INVALID_ARGUMENT, "priority: a number from 0 to 1000");
     }
     struct job *j;
-    if (controller_find(c, r->job, who, &j, err) != 0) {
+    if (find_to_change(c, r->job, who, &j, err) != 0) {
         return -1;
     }
     if (job_state_is_end(j->row.state)) {
@@ -70,8 +85,9 @@ static int run_set_priority(void *controller, struct mail *m, struct error *err)
         int32_t old = j->row.priority;
         j->row.priority = r->priority;
         controller_schedule(c);
-        if (controller_event(c, j, "note", who->user, 0, err, "priority %d -> %d", old,
-                             r->priority) != 0) {
+        if (controller_event(c, j, "note", rights_actor(who, j->row.tenant), 0, err,
+                             "priority %d -> %d", old, r->priority) != 0 ||
+            note_change(c, who, j, err) != 0) {
             return -1;
         }
     }
@@ -96,7 +112,7 @@ static int run_why(void *controller, struct mail *m, struct error *err)
     WhyReply *reply = msg_new(&why_reply__descriptor);
     char text[512];
     if (j->row.state == JOB_QUEUED) {
-        attempts_why(c, j, text, sizeof text);
+        attempts_why(c, j, rights_tenant(call_caller(m->call)), text, sizeof text);
         add_reason(reply, "", text, "");
     } else {
         const char *state = job_state_name(j->row.state);
@@ -148,7 +164,7 @@ static int run_get(void *query, struct mail *m, struct error *err)
         store_job_spec(q->reader, row.id, &spec, NULL);
         job = job_message(&row, q->data_dir, spec, true);
         msg_free(spec);
-        rc = store_event_list(q->reader, row.id, 0, EVENTS_MAX, push_event, job, err);
+        rc = store_event_list(q->reader, row.id, NULL, 0, EVENTS_MAX, push_event, job, err);
     }
     store_end_read(q->reader);
     if (rc == 0) {
@@ -171,7 +187,12 @@ static int run_list(void *query, struct mail *m, struct error *err)
     if (!r->n_states && !r->all) {
         filter.states = (1u << JOB_SUCCEEDED) - 2; /* those below the ends */
     }
-    filter.tenant = strcmp(who->role, "admin") != 0 ? who->tenant : r->tenant;
+    if (rights_ask_tenant(who, r->tenant, &filter.tenant, err) != 0) {
+        return -1;
+    }
+    if (rights_is_admin(who)) {
+        filter.tenant = r->tenant;
+    }
     struct job_row *rows;
     size_t num;
     if (store_job_list(q->reader, &filter, &rows, &num, err) != 0) {
@@ -195,7 +216,7 @@ static int run_list(void *query, struct mail *m, struct error *err)
 
 static void submit(void *ctx, struct call *c, const ProtobufCMessage *r)
 {
-    app_to_owner(ctx, c, r, submit_on_request);
+    app_change(ctx, c, r, submit_on_request);
 }
 
 static void get(void *ctx, struct call *c, const ProtobufCMessage *r)
@@ -210,32 +231,32 @@ static void list(void *ctx, struct call *c, const ProtobufCMessage *r)
 
 static void cancel(void *ctx, struct call *c, const ProtobufCMessage *r)
 {
-    app_to_owner(ctx, c, r, run_cancel);
+    app_change(ctx, c, r, run_cancel);
 }
 
 static void pause_job(void *ctx, struct call *c, const ProtobufCMessage *r)
 {
-    app_to_owner(ctx, c, r, run_pause);
+    app_change(ctx, c, r, run_pause);
 }
 
 static void resume(void *ctx, struct call *c, const ProtobufCMessage *r)
 {
-    app_to_owner(ctx, c, r, run_resume);
+    app_change(ctx, c, r, run_resume);
 }
 
 static void hold(void *ctx, struct call *c, const ProtobufCMessage *r)
 {
-    app_to_owner(ctx, c, r, run_hold);
+    app_change(ctx, c, r, run_hold);
 }
 
 static void release(void *ctx, struct call *c, const ProtobufCMessage *r)
 {
-    app_to_owner(ctx, c, r, run_release);
+    app_change(ctx, c, r, run_release);
 }
 
 static void set_priority(void *ctx, struct call *c, const ProtobufCMessage *r)
 {
-    app_to_owner(ctx, c, r, run_set_priority);
+    app_change(ctx, c, r, run_set_priority);
 }
 
 static void why(void *ctx, struct call *c, const ProtobufCMessage *r)
@@ -259,25 +280,27 @@ static void closed(void *ctx, struct call *c)
 }
 
 const struct method svc_jobs_methods[] = {
-    {"/tandem.v1.Jobs/Submit", METHOD_UNARY, METHOD_USER, &submit_request__descriptor, submit, NULL,
+    {"/tandem.v1.Jobs/Submit", METHOD_UNARY, METHOD_MEMBER, &submit_request__descriptor, submit,
+     NULL, NULL},
+    {"/tandem.v1.Jobs/Get", METHOD_UNARY, METHOD_VIEWER, &get_job_request__descriptor, get, NULL,
      NULL},
-    {"/tandem.v1.Jobs/Get", METHOD_UNARY, METHOD_USER, &get_job_request__descriptor, get, NULL,
+    {"/tandem.v1.Jobs/List", METHOD_UNARY, METHOD_VIEWER, &list_jobs_request__descriptor, list,
+     NULL, NULL},
+    {"/tandem.v1.Jobs/Cancel", METHOD_UNARY, METHOD_MEMBER, &job_ref__descriptor, cancel, NULL,
      NULL},
-    {"/tandem.v1.Jobs/List", METHOD_UNARY, METHOD_USER, &list_jobs_request__descriptor, list, NULL,
+    {"/tandem.v1.Jobs/Pause", METHOD_UNARY, METHOD_MEMBER, &job_ref__descriptor, pause_job, NULL,
      NULL},
-    {"/tandem.v1.Jobs/Cancel", METHOD_UNARY, METHOD_USER, &job_ref__descriptor, cancel, NULL, NULL},
-    {"/tandem.v1.Jobs/Pause", METHOD_UNARY, METHOD_USER, &job_ref__descriptor, pause_job, NULL,
+    {"/tandem.v1.Jobs/Resume", METHOD_UNARY, METHOD_MEMBER, &job_ref__descriptor, resume, NULL,
      NULL},
-    {"/tandem.v1.Jobs/Resume", METHOD_UNARY, METHOD_USER, &job_ref__descriptor, resume, NULL, NULL},
-    {"/tandem.v1.Jobs/Hold", METHOD_UNARY, METHOD_USER, &job_ref__descriptor, hold, NULL, NULL},
-    {"/tandem.v1.Jobs/Release", METHOD_UNARY, METHOD_USER, &job_ref__descriptor, release, NULL,
+    {"/tandem.v1.Jobs/Hold", METHOD_UNARY, METHOD_MEMBER, &job_ref__descriptor, hold, NULL, NULL},
+    {"/tandem.v1.Jobs/Release", METHOD_UNARY, METHOD_MEMBER, &job_ref__descriptor, release, NULL,
      NULL},
-    {"/tandem.v1.Jobs/SetPriority", METHOD_UNARY, METHOD_USER, &set_priority_request__descriptor,
+    {"/tandem.v1.Jobs/SetPriority", METHOD_UNARY, METHOD_MEMBER, &set_priority_request__descriptor,
      set_priority, NULL, NULL},
-    {"/tandem.v1.Jobs/Why", METHOD_UNARY, METHOD_USER, &job_ref__descriptor, why, NULL, NULL},
-    {"/tandem.v1.Jobs/Watch", METHOD_SERVER_STREAM, METHOD_USER, &watch_request__descriptor, watch,
-     NULL, closed},
-    {"/tandem.v1.Jobs/Logs", METHOD_SERVER_STREAM, METHOD_USER, &logs_request__descriptor, logs,
+    {"/tandem.v1.Jobs/Why", METHOD_UNARY, METHOD_VIEWER, &job_ref__descriptor, why, NULL, NULL},
+    {"/tandem.v1.Jobs/Watch", METHOD_SERVER_STREAM, METHOD_VIEWER, &watch_request__descriptor,
+     watch, NULL, closed},
+    {"/tandem.v1.Jobs/Logs", METHOD_SERVER_STREAM, METHOD_VIEWER, &logs_request__descriptor, logs,
      NULL, closed},
     {0},
 };

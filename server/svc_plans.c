@@ -8,7 +8,7 @@ static void plan(void *ctx, struct call *c, const ProtobufCMessage *r)
 }
 
 const struct method svc_plans_methods[] = {
-    {"/tandem.v1.Plans/Plan", METHOD_UNARY, METHOD_USER, &plan_request__descriptor, plan, NULL,
+    {"/tandem.v1.Plans/Plan", METHOD_UNARY, METHOD_MEMBER, &plan_request__descriptor, plan, NULL,
      NULL},
     {0},
 };

@@ -41,9 +41,9 @@ static void closed(void *ctx, struct call *c)
 }
 
 const struct method svc_runs_methods[] = {
-    {"/tandem.v1.Runs/GetMetrics", METHOD_UNARY, METHOD_USER, &get_metrics_request__descriptor,
+    {"/tandem.v1.Runs/GetMetrics", METHOD_UNARY, METHOD_VIEWER, &get_metrics_request__descriptor,
      get_metrics, NULL, NULL},
-    {"/tandem.v1.Runs/WatchMetrics", METHOD_SERVER_STREAM, METHOD_USER,
+    {"/tandem.v1.Runs/WatchMetrics", METHOD_SERVER_STREAM, METHOD_VIEWER,
      &watch_metrics_request__descriptor, watch_metrics, NULL, closed},
     {0},
 };

@@ -20,6 +20,7 @@ enum out_kind {
     OUT_LEASE,   /* the stream's lease is renewed from now on */
     OUT_UNLEASE, /* ... and no more */
     OUT_PROBE,   /* mail: a struct probe_mail */
+    OUT_THEN,    /* mail: run without an owner, on this thread */
 };
 
 struct out {
@@ -39,6 +40,9 @@ struct world {
                       struct error *err);
     /* That secret opens Attach from now on. */
     void (*add_token)(void *ctx, int64_t job, int32_t attempt, const uint8_t sha256[HASH_BYTES]);
+    /* Has a caller that was let in earlier still the right? NULL = always. */
+    int (*still_allowed)(void *ctx, const struct caller *caller, enum method_access access,
+                         struct error *err);
     /* Is there such a file? For checkpoints of jobs. */
     bool (*exists)(void *ctx, const char *path);
     /* Carries out what is committed. What it takes over it sets to NULL in *o. */

@@ -30,6 +30,12 @@ static void add_token(void *ctx, int64_t job, int32_t attempt, const uint8_t sha
     auth_add_attempt(((struct world_real *)ctx)->auth, job, attempt, sha256);
 }
 
+static int still_allowed(void *ctx, const struct caller *caller, enum method_access access,
+                         struct error *err)
+{
+    return auth_still_allowed(((struct world_real *)ctx)->auth, caller, access, err);
+}
+
 static bool exists(void *ctx, const char *path)
 {
     (void)ctx;
@@ -84,6 +90,9 @@ static void deliver(void *ctx, struct out *o)
         o->mail = NULL;
         probing_post(w->probing, (struct probe_mail *)mail);
         break;
+    case OUT_THEN:
+        mail->run(NULL, mail, NULL);
+        break;
     }
 }
 
@@ -94,6 +103,7 @@ struct world world_real(struct world_real *parts)
                           .wall_us = wall_us,
                           .make_token = make_token,
                           .add_token = add_token,
+                          .still_allowed = still_allowed,
                           .exists = exists,
                           .deliver = deliver};
 }

@@ -20,10 +20,12 @@ void call_unref(struct call *c);
 struct caller {
     const char *user;   /* "dev" */
     const char *tenant; /* "default" */
-    const char *role;   /* admin, member, viewer, worker */
+    const char *role;   /* admin, tenant-admin, member, viewer, worker */
+    int64_t token_id;   /* 0 = it came in without one of the table of tokens */
     int64_t job_id;     /* workers: the attempt they may speak for */
     int32_t attempt;
-    const char *peer; /* set by the server: where the call came from, see authenticate */
+    const char *peer;   /* set by the server: where the call came from, see authenticate */
+    const char *method; /* set by the server: "Jobs/Cancel" */
 };
 const struct caller *call_caller(const struct call *c);
 

@@ -95,6 +95,13 @@ static bool find_bearer(const struct call *c, char *out, size_t size)
     return false;
 }
 
+/* "Jobs/Cancel" of "/tandem.v1.Jobs/Cancel". */
+static const char *service_method(const struct method *m)
+{
+    const char *slash = strrchr(m->path, '/'), *dot = strrchr(m->path, '.');
+    return dot && dot < slash ? dot + 1 : m->path + 1;
+}
+
 static void keep_caller(struct call *c, const struct caller *from)
 {
     const char *texts[4] = {from->user, from->tenant, from->role, c->peer};
@@ -107,6 +114,7 @@ static void keep_caller(struct call *c, const struct caller *from)
     ASSERT(p);
     c->caller = *from;
     c->caller_text = p;
+    c->caller.method = service_method(c->method);
     for (int i = 0; i < 4; i++) {
         const char *text = texts[i] ? texts[i] : "";
         *kept[i] = p;
@@ -115,8 +123,22 @@ static void keep_caller(struct call *c, const struct caller *from)
     }
 }
 
-/* True, or the call is ended with the reason. */
-static bool admit(struct server *s, struct call *c, bool stopping, bool too_many)
+/* Lets the call in. Rights that changed since the caller was looked up are looked at again: until
+ * here a recheck doesn't see the call. */
+static int let_in(struct server *s, struct call *c, uint64_t num_rechecks, struct error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    c->admitted = true;
+    bool again = s->num_rechecks != num_rechecks;
+    pthread_mutex_unlock(&s->lock);
+    return again && s->options.still_allowed
+               ? s->options.still_allowed(s->options.ctx, &c->caller, c->method, err)
+               : 0;
+}
+
+/* True, or the call is ended with the reason. num_rechecks: before the caller was looked up. */
+static bool admit(struct server *s, struct call *c, bool stopping, bool too_many,
+                  uint64_t num_rechecks)
 {
     struct error err = {.code = ERR_UNAUTHENTICATED};
     if (stopping) {
@@ -135,9 +157,11 @@ static bool admit(struct server *s, struct call *c, bool stopping, bool too_many
         struct caller caller = {0};
         bool has_bearer = find_bearer(c, bearer, sizeof bearer);
         if (s->options.authenticate(s->options.ctx, has_bearer ? bearer : NULL, c->by_unix, c->peer,
-                                    c->method->access, &caller, &err) == 0) {
+                                    c->method, &caller, &err) == 0) {
             keep_caller(c, &caller);
-            return true;
+            if (let_in(s, c, num_rechecks, &err) == 0) {
+                return true;
+            }
         }
         call_fail_error(c, &err);
     }
@@ -175,6 +199,7 @@ void server_call_new(struct call *c, bool ok)
     }
     pthread_mutex_lock(&s->lock);
     bool stopping = s->stopping, too_many = s->num_live >= MAX_LIVE_CALLS;
+    uint64_t num_rechecks = s->num_rechecks;
     s->num_live++;
     c->next = s->live;
     if (c->next) {
@@ -185,7 +210,7 @@ void server_call_new(struct call *c, bool ok)
     if (!stopping) {
         server_post_call(s, c->cq, c->by_unix);
     }
-    if (admit(s, c, stopping, too_many)) {
+    if (admit(s, c, stopping, too_many, num_rechecks)) {
         wire_call_recv(c);
     }
 }

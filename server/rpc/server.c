@@ -64,6 +64,9 @@ static int by_path(const void *a, const void *b)
 static int add_table(struct server *s, const struct method *table, void *ctx, struct error *err)
 {
     for (; table->path; table++) {
+        if (table->access == METHOD_NOBODY) {
+            return error_set(err, ERR_INTERNAL, "%s: no word on who may call it", table->path);
+        }
         if (s->num_methods == SERVER_MAX_METHODS) {
             return error_set(err, ERR_INTERNAL, "more than %d methods", SERVER_MAX_METHODS);
         }
@@ -375,6 +378,31 @@ void server_set_serving(struct server *s, bool serving)
     s->serving = serving;
     pthread_mutex_unlock(&s->lock);
     tell_health(s);
+}
+
+/* ---- rights -------------------------------------------------------------------------------- */
+
+int server_recheck(struct server *s)
+{
+    int num = 0;
+    pthread_mutex_lock(&s->lock);
+    s->num_rechecks++;
+    for (struct call *c = s->options.still_allowed ? s->live : NULL; c; c = c->next) {
+        struct error err = {0};
+        if (!c->admitted || c->method->kind == METHOD_UNARY ||
+            s->options.still_allowed(s->options.ctx, &c->caller, c->method, &err) == 0) {
+            continue;
+        }
+        num++;
+        if (c->refused) {
+            wire_call_cut(c, err.code, err.text);
+        } else {
+            wire_call_abort(c, err.code, err.text);
+        }
+        c->refused = true;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return num;
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */

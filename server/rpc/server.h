@@ -11,10 +11,16 @@
 #include "server/rpc/tls.h"
 
 enum method_kind { METHOD_UNARY, METHOD_SERVER_STREAM, METHOD_BIDI };
+/* Who may call a method. For users it is the lowest role; what of a tenant's things each may then
+ * see or change is the handler's question (server/rights.h). */
 enum method_access {
+    METHOD_NOBODY, /* no right was given: server_new refuses the table */
     METHOD_PUBLIC, /* health, reflection */
-    METHOD_USER,   /* a user's token, or a trusted socket */
     METHOD_WORKER, /* an attempt's token */
+    METHOD_VIEWER, /* reads its tenant; its own tokens */
+    METHOD_MEMBER, /* submits, changes its own jobs */
+    METHOD_TENANT_ADMIN,
+    METHOD_ADMIN,
 };
 
 struct method {
@@ -40,13 +46,18 @@ struct server_options {
      * descriptors and in no table answers UNIMPLEMENTED, by name. */
     const struct method *const *tables;
     void *ctx;
-    /* bearer: the token or NULL. unix_socket: the call came over a unix: listener, whose folder is
-     * 0700. peer: the address it came from, without a port ("10.1.2.3", "fd00::7"); "unix" for a
-     * socket file, "loopback" for plain TCP, which is this host. Fills *caller (strings: static or
-     * owned by ctx, valid as long as the server; or copied by the server at once). -1: refused.
-     * Runs on io threads. */
+    /* May this call be made? bearer: the token or NULL. unix_socket: the call came over a unix:
+     * listener, whose folder is 0700. peer: the address it came from, without a port ("10.1.2.3",
+     * "fd00::7"); "unix" for a socket file, "loopback" for plain TCP, which is this host. Fills
+     * *caller (strings: static or owned by ctx, valid as long as the server; or copied by the
+     * server at once). -1: refused. Runs on io threads. */
     int (*authenticate)(void *ctx, const char *bearer, bool unix_socket, const char *peer,
-                        enum method_access access, struct caller *caller, struct error *err);
+                        const struct method *method, struct caller *caller, struct error *err);
+    /* For each open stream at server_recheck: is the caller still who it was, and may it still read
+     * this? -1: the stream ends with err. May be NULL: nobody loses a right. Must not block, nor
+     * call the server. */
+    int (*still_allowed)(void *ctx, const struct caller *caller, const struct method *method,
+                         struct error *err);
     int num_threads;          /* 0 = 2 */
     size_t max_request_bytes; /* 0 = 4 MiB */
     /* NULL: none. Else every host:port speaks TLS, on loopback too. Borrowed by server_new. */
@@ -61,6 +72,10 @@ int server_new(struct server **out, const struct server_options *options, struct
 /* The bound port of listener i (host:port ones), until server_stop. */
 int server_port(const struct server *s, int i);
 int server_start(struct server *s, struct error *err);
+/* Rights have changed: ends the streams that still_allowed refuses, those that are being opened
+ * right now included. Returns how many it refused; one whose peer doesn't read is cut off by the
+ * next recheck. Any thread. */
+int server_recheck(struct server *s);
 /* Health: serving or not. While a listener fails its checks (selfcheck.h) it is not, in any case.
  */
 void server_set_serving(struct server *s, bool serving);

@@ -59,6 +59,7 @@ struct server {
     pthread_cond_t changed;
     struct call *live;
     int num_live;
+    uint64_t num_rechecks;
     bool stopping;
     bool serving, doors_open; /* healthy: both */
 };

@@ -58,7 +58,9 @@ struct call {
     const struct method *method; /* io thread only */
     void *ctx;                   /* the method's; io thread only */
     bool dispatched;             /* on_message was called; io thread only */
-    struct caller caller;        /* strings in caller_text */
+    bool admitted;               /* caller is set and was let in; guarded by the server's lock */
+    bool refused;                /* by a recheck; guarded by the server's lock */
+    struct caller caller;        /* strings in caller_text; method: static */
     char *caller_text;           /* owned */
     grpc_call_details details;
     grpc_metadata_array metadata;

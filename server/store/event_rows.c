@@ -7,7 +7,8 @@ int store_event_insert(struct store *s, Event *e, struct error *err)
 {
     if (sql_exec(s, err,
                  "INSERT INTO events (job, attempt, time_us, kind, from_state, to_state, cause, "
-                 "actor, message, step) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 "actor, message, step, tenant) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+                 "?10, (SELECT tenant FROM jobs WHERE id = ?1))",
                  "iwitwwttti", e->job_id, e->has_attempt ? e->attempt : 0, e->time_us, e->kind,
                  e->has_from ? (int)e->from : 0, e->has_to ? (int)e->to : 0, e->cause, e->actor,
                  e->message, e->has_step ? e->step : (int64_t)0) != 0) {
@@ -45,14 +46,19 @@ static void read_event(sqlite3_stmt *q, Event *e)
 #define EVENT_COLUMNS                                                                              \
     "id, job, attempt, time_us, kind, from_state, to_state, cause, actor, message, step"
 
-int store_event_list(struct store *s, int64_t job, int64_t after_id, int32_t limit,
-                     store_event_fn fn, void *arg, struct error *err)
+int store_event_list(struct store *s, int64_t job, const char *tenant, int64_t after_id,
+                     int32_t limit, store_event_fn fn, void *arg, struct error *err)
 {
     sqlite3_stmt *q =
         job ? sql_query(s, err,
                         "SELECT " EVENT_COLUMNS
                         " FROM events WHERE job = ? AND id > ? ORDER BY id LIMIT ?",
                         "iiw", job, after_id, limit)
+        : tenant
+            ? sql_query(s, err,
+                        "SELECT " EVENT_COLUMNS
+                        " FROM events WHERE tenant = ? AND id > ? ORDER BY id LIMIT ?",
+                        "tiw", tenant, after_id, limit)
             : sql_query(s, err,
                         "SELECT " EVENT_COLUMNS " FROM events WHERE id > ? ORDER BY id LIMIT ?",
                         "iw", after_id, limit);

@@ -136,9 +136,13 @@ int store_job_find(struct store *s, const char *ref, const char *tenant, int64_t
     if (strspn(ref, "0123456789") != strlen(ref) || strlen(ref) > 18) {
         return find_by_name(s, ref, tenant ? tenant : "", id, err);
     }
-    sqlite3_stmt *q =
-        sql_query(s, err, "SELECT id FROM jobs WHERE id = ? AND (tenant = ?2 OR ?2 = '')", "it",
-                  (int64_t)strtoll(ref, NULL, 10), tenant ? tenant : "");
+    int64_t number = strtoll(ref, NULL, 10);
+    /* In the index of tenants a job of another tenant is no nearer than one that never was. */
+    sqlite3_stmt *q = tenant ? sql_query(s, err,
+                                         "SELECT id FROM jobs INDEXED BY jobs_of_tenant "
+                                         "WHERE tenant = ? AND id = ?",
+                                         "ti", tenant, number)
+                             : sql_query(s, err, "SELECT id FROM jobs WHERE id = ?", "i", number);
     if (!q) {
         return -1;
     }
@@ -236,12 +240,17 @@ int store_job_live(struct store *s, int64_t **ids, size_t *num, struct error *er
 int store_job_list(struct store *s, const struct store_job_filter *f, struct job_row **rows,
                    size_t *num, struct error *err)
 {
+    int64_t before_id = f->before_id > 0 ? f->before_id : INT64_MAX, states = f->states;
     sqlite3_stmt *q =
-        sql_query(s, err,
-                  "SELECT " JOB_COLUMNS JOB_FROM "WHERE (j.id < ?1 OR ?1 = 0) AND "
-                  "((?2 >> j.state) & 1 OR ?2 = 0) AND (j.tenant = ?3 OR ?3 = '') "
-                  "ORDER BY j.id DESC LIMIT ?4",
-                  "iitw", f->before_id, (int64_t)f->states, f->tenant ? f->tenant : "", f->limit);
+        f->tenant && *f->tenant
+            ? sql_query(s, err,
+                        "SELECT " JOB_COLUMNS JOB_FROM "WHERE j.tenant = ?1 AND j.id < ?2 AND "
+                        "((?3 >> j.state) & 1 OR ?3 = 0) ORDER BY j.id DESC LIMIT ?4",
+                        "tiiw", f->tenant, before_id, states, f->limit)
+            : sql_query(s, err,
+                        "SELECT " JOB_COLUMNS JOB_FROM "WHERE j.id < ?1 AND "
+                        "((?2 >> j.state) & 1 OR ?2 = 0) ORDER BY j.id DESC LIMIT ?3",
+                        "iiw", before_id, states, f->limit);
     if (!q) {
         return -1;
     }

@@ -4,11 +4,12 @@
 #include "base/clock.h"
 #include "server/store/sql.h"
 
-int store_key_get(struct store *s, const char *user, const char *key, int64_t *job,
-                  struct error *err)
+int store_key_get(struct store *s, const char *tenant, const char *user, const char *key,
+                  int64_t *job, struct error *err)
 {
     sqlite3_stmt *q = sql_query(
-        s, err, "SELECT job FROM idempotency_keys WHERE user = ? AND key = ?", "tt", user, key);
+        s, err, "SELECT job FROM idempotency_keys WHERE tenant = ? AND user = ? AND key = ?", "ttt",
+        tenant, user, key);
     if (!q) {
         return -1;
     }
@@ -20,11 +21,12 @@ int store_key_get(struct store *s, const char *user, const char *key, int64_t *j
     return rc;
 }
 
-int store_key_insert(struct store *s, const char *user, const char *key, int64_t job,
-                     struct error *err)
+int store_key_insert(struct store *s, const char *tenant, const char *user, const char *key,
+                     int64_t job, struct error *err)
 {
-    return sql_exec(s, err, "INSERT INTO idempotency_keys (user, key, job) VALUES (?, ?, ?)", "tti",
-                    user, key, job);
+    return sql_exec(s, err,
+                    "INSERT INTO idempotency_keys (tenant, user, key, job) VALUES (?, ?, ?, ?)",
+                    "ttti", tenant, user, key, job);
 }
 
 int store_peak_get(struct store *s, const char *cpu_model, double *fp32, double *fp64,

@@ -85,11 +85,11 @@ int store_attempt_tokens(struct store *s, int32_t limit, struct store_token **to
 /* ---- events ---- */
 /* Fills e->id. */
 int store_event_insert(struct store *s, Event *e, struct error *err);
-/* Calls fn for events with id > after_id, oldest first, at most limit; job 0 = all. *e is borrowed
- * for the call. fn returns false to stop. */
+/* Calls fn for events with id > after_id, oldest first, at most limit; job 0 = of all jobs, or with
+ * a tenant of all of that tenant's. *e is borrowed for the call. fn returns false to stop. */
 typedef bool (*store_event_fn)(void *arg, const Event *e);
-int store_event_list(struct store *s, int64_t job, int64_t after_id, int32_t limit,
-                     store_event_fn fn, void *arg, struct error *err);
+int store_event_list(struct store *s, int64_t job, const char *tenant, int64_t after_id,
+                     int32_t limit, store_event_fn fn, void *arg, struct error *err);
 int store_event_last(struct store *s, int64_t *id, struct error *err);
 
 /* ---- metrics ---- */
@@ -154,10 +154,10 @@ int store_checkpoint_list(struct store *s, int64_t job, int64_t step, int64_t be
 
 /* ---- the rest ---- */
 /* 1 found, 0 not. */
-int store_key_get(struct store *s, const char *user, const char *key, int64_t *job,
-                  struct error *err);
-int store_key_insert(struct store *s, const char *user, const char *key, int64_t job,
-                     struct error *err);
+int store_key_get(struct store *s, const char *tenant, const char *user, const char *key,
+                  int64_t *job, struct error *err);
+int store_key_insert(struct store *s, const char *tenant, const char *user, const char *key,
+                     int64_t job, struct error *err);
 int store_peak_get(struct store *s, const char *cpu_model, double *fp32, double *fp64,
                    struct error *err);
 int store_peak_set(struct store *s, const char *cpu_model, double fp32, double fp64,

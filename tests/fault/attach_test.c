@@ -158,12 +158,12 @@ static void on_message(void *ctx, struct call *c, const ProtobufCMessage *messag
 }
 
 static int authenticate(void *ctx, const char *bearer, bool unix_socket, const char *peer,
-                        enum method_access access, struct caller *caller, struct error *err)
+                        const struct method *method, struct caller *caller, struct error *err)
 {
     (void)ctx;
     (void)unix_socket;
     (void)peer;
-    if (access != METHOD_WORKER || !bearer || strcmp(bearer, "the-token") != 0) {
+    if (method->access != METHOD_WORKER || !bearer || strcmp(bearer, "the-token") != 0) {
         return error_set(err, ERR_UNAUTHENTICATED, "unknown token");
     }
     *caller = (struct caller){.user = "", .role = "worker", .job_id = 7, .attempt = 2};

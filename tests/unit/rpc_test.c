@@ -50,20 +50,20 @@ struct fixture {
 };
 
 static int authenticate(void *ctx, const char *bearer, bool unix_socket, const char *peer,
-                        enum method_access access, struct caller *caller, struct error *err)
+                        const struct method *method, struct caller *caller, struct error *err)
 {
     struct fixture *f = ctx;
     f->num_authenticated++;
     assert_string_equal(peer, unix_socket ? "unix" : "loopback");
-    if (access == METHOD_WORKER && bearer && strcmp(bearer, "worker-token") == 0) {
+    if (method->access == METHOD_WORKER && bearer && strcmp(bearer, "worker-token") == 0) {
         *caller = (struct caller){.user = "", .role = "worker", .job_id = 7, .attempt = 2};
         return 0;
     }
-    if (access == METHOD_USER && unix_socket && !bearer) {
+    if (method->access == METHOD_VIEWER && unix_socket && !bearer) {
         *caller = (struct caller){.user = "socket", .tenant = "default", .role = "admin"};
         return 0;
     }
-    if (access == METHOD_USER && bearer && strcmp(bearer, "user-token") == 0) {
+    if (method->access == METHOD_VIEWER && bearer && strcmp(bearer, "user-token") == 0) {
         *caller = (struct caller){.user = "token", .tenant = "default", .role = "admin"};
         return 0;
     }
@@ -153,9 +153,9 @@ static void on_closed(void *ctx, struct call *c)
 }
 
 static const struct method test_methods[] = {
-    {"/tandem.v1.Jobs/Get", METHOD_UNARY, METHOD_USER, &tandem__v1__get_job_request__descriptor,
+    {"/tandem.v1.Jobs/Get", METHOD_UNARY, METHOD_VIEWER, &tandem__v1__get_job_request__descriptor,
      on_get, NULL, on_closed},
-    {"/tandem.v1.Jobs/Watch", METHOD_SERVER_STREAM, METHOD_USER,
+    {"/tandem.v1.Jobs/Watch", METHOD_SERVER_STREAM, METHOD_VIEWER,
      &tandem__v1__watch_request__descriptor, on_watch, NULL, on_closed},
     {"/tandem.v1.Worker/Attach", METHOD_BIDI, METHOD_WORKER, &tandem__v1__worker_up__descriptor,
      on_attach, on_half_close, on_closed},

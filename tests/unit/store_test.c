@@ -187,11 +187,11 @@ static void a_key_belongs_to_a_user(void **state)
 {
     struct store_fixture *f = *state;
     int64_t id = store_fixture_job(f->s, "one"), found = 0;
-    assert_int_equal(store_key_insert(f->s, "ann", "k", id, NULL), 0);
-    assert_int_equal(store_key_get(f->s, "ann", "k", &found, NULL), 1);
+    assert_int_equal(store_key_insert(f->s, "red", "ann", "k", id, NULL), 0);
+    assert_int_equal(store_key_get(f->s, "red", "ann", "k", &found, NULL), 1);
     assert_int_equal(found, id);
-    assert_int_equal(store_key_get(f->s, "bob", "k", &found, NULL), 0);
-    assert_int_equal(store_key_insert(f->s, "ann", "k", id, NULL), -1);
+    assert_int_equal(store_key_get(f->s, "red", "bob", "k", &found, NULL), 0);
+    assert_int_equal(store_key_insert(f->s, "red", "ann", "k", id, NULL), -1);
 }
 
 /* ---- migrations ---- */
@@ -306,10 +306,10 @@ static void events_come_after_the_one_given_in_their_order(void **state)
         assert_int_equal(e.id, i + 1);
     }
     struct buf b = {0};
-    assert_int_equal(store_event_list(f->s, id, 0, 2, take_event, &b, NULL), 0);
+    assert_int_equal(store_event_list(f->s, id, NULL, 0, 2, take_event, &b, NULL), 0);
     assert_string_equal(b.data, "note/- note/1 ");
     buf_clear(&b);
-    assert_int_equal(store_event_list(f->s, 0, 2, 10, take_event, &b, NULL), 0);
+    assert_int_equal(store_event_list(f->s, 0, NULL, 2, 10, take_event, &b, NULL), 0);
     assert_string_equal(b.data, "note/2 ");
     buf_free(&b);
     assert_int_equal(store_event_last(f->s, &last, NULL), 0);
