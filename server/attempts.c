@@ -12,6 +12,8 @@
 /* How often a process that isn't attached is looked for. */
 #define CHECK_FIRST_MS 4
 #define CHECK_MS 250
+/* Checks until a journal that can't be read is given up: some seconds. */
+#define UNREAD_MOST 20
 /* How exact the supervisor's deadlines are. */
 #define TICK_MS 200
 /* A kill that didn't help is tried again after this. */
@@ -169,6 +171,31 @@ static int on_stuck(struct controller *c, struct job *j, const char *which, stru
     return attempts_apply(c, j, &e, "supervisor", err);
 }
 
+/* tandem-node is gone, and what it had not told is in m, or nothing is left of that. True: the
+ * attempt is over; else it is looked at again. */
+static bool has_told_all(struct controller *c, struct job *j, const struct launch_mail *m, int *rc,
+                         struct error *err)
+{
+    *rc = 0;
+    if (m->unread && ++j->num_unread < UNREAD_MOST) {
+        log_warn("%s", m->error.text);
+        return false;
+    }
+    j->num_unread = 0;
+    if (m->replay.num_ups) {
+        attempts_check_soon(c, j);
+        *rc = attempts_take_over(c, j, &m->replay, err);
+        return false;
+    }
+    if (m->unread || *m->replay.loss) {
+        *rc = controller_event(c, j, "note", "supervisor", 0, err,
+                               "reports after number %lld of attempt %d are lost: %s",
+                               (long long)j->row.attempt.acked_seq, j->row.attempt.number,
+                               m->unread ? m->error.text : m->replay.loss);
+    }
+    return *rc == 0;
+}
+
 static int on_checked(void *controller, struct mail *base, struct error *err)
 {
     struct controller *c = controller;
@@ -180,11 +207,15 @@ static int on_checked(void *controller, struct mail *base, struct error *err)
     j->check_pending = false;
     j->check_due_ms = controller_now_ms(c) + j->check_wait_ms;
     j->check_wait_ms = 2 * j->check_wait_ms < CHECK_MS ? 2 * j->check_wait_ms : CHECK_MS;
+    if (j->worker || (m->ok && !m->stuck)) {
+        return 0; /* alive; or its stream has not ended yet, and may hold its last words */
+    }
+    int rc;
+    if (!has_told_all(c, j, m, &rc, err)) {
+        return rc;
+    }
     if (m->stuck) {
         return on_stuck(c, j, m->error.text, err);
-    }
-    if (m->ok || j->worker) {
-        return 0; /* alive; or its stream has not ended yet, and may hold its last words */
     }
     return on_gone(c, j, "tandem-node is gone and took the gang with it", true, err);
 }
@@ -254,6 +285,7 @@ static void check_attempt(struct controller *c, struct job *j)
     struct launch_mail *m =
         launch_mail_new(LAUNCH_CHECK, j->row.id, j->row.attempt.number, on_checked);
     set_handle(&m->handle, &j->row.attempt);
+    m->acked_seq = j->row.attempt.acked_seq;
     j->check_pending = true;
     controller_launch(c, m);
 }

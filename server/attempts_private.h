@@ -11,6 +11,9 @@ int attempts_apply(struct controller *c, struct job *j, const struct supervisor_
 void attempts_set_condition(struct controller *c, struct job *j, enum attempt_condition to);
 /* Is a tandem-node running, or may be? */
 bool attempts_has_process(const struct job *j);
+/* What a tandem-node that is gone had not told, as if it came now. */
+int attempts_take_over(struct controller *c, struct job *j, const struct replay *r,
+                       struct error *err);
 /* The launch thread's answers. */
 int attempts_on_launched(void *controller, struct mail *m, struct error *err);
 /* The next check is due now, and often at first. */

@@ -79,11 +79,36 @@ void attempts_send(struct controller *c, struct job *j, enum supervisor_send wha
 
 /* ---- up ---- */
 
+/* Only the process that was started for the attempt speaks for it, and only until it is known to be
+ * gone: by then its devices may be another's. */
+static int check_who(const struct job *j, const Hello *h, struct error *err)
+{
+    const struct attempt_row *a = &j->row.attempt;
+    if (!attempts_has_process(j)) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "attempt %d of job %lld has no process any more", a->number,
+                         (long long)j->row.id);
+    }
+    bool same = (!h->has_pid || h->pid == a->pid) &&
+                (!h->has_start_time || !a->start_time || h->start_time == a->start_time) &&
+                (!h->boot_id || !*h->boot_id || strcmp(h->boot_id, a->boot_id) == 0);
+    if (!same) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "attempt %d of job %lld is pid %lld of boot %s, not pid %d of boot %s",
+                         a->number, (long long)j->row.id, (long long)a->pid, a->boot_id, h->pid,
+                         h->boot_id ? h->boot_id : "?");
+    }
+    return 0;
+}
+
 static int on_hello(struct controller *c, struct job *j, struct call *call, const Hello *h,
                     struct error *err)
 {
     if (j->worker == call) {
         return error_set(err, ERR_ABORTED, "hello was said before");
+    }
+    if (check_who(j, h, err) != 0) {
+        return -1;
     }
     if (j->worker) {
         /* The old connection may not have noticed yet that it is dead. */
@@ -223,6 +248,36 @@ static int on_body(struct controller *c, struct job *j, const WorkerUp *up, stru
     }
 }
 
+/* The next report of its attempt, or one that is known already. */
+static int take_report(struct controller *c, struct job *j, const WorkerUp *up, struct error *err)
+{
+    controller_touch(c, j);
+    if (up->seq <= j->row.attempt.acked_seq) {
+        return 0; /* it didn't hear that we have it */
+    }
+    j->row.attempt.acked_seq = up->seq;
+    return on_body(c, j, up, err);
+}
+
+int attempts_take_over(struct controller *c, struct job *j, const struct replay *r,
+                       struct error *err)
+{
+    int64_t before = j->row.attempt.acked_seq;
+    for (size_t i = 0; i < r->num_ups; i++) {
+        const WorkerUp *up = r->ups[i];
+        if (up->attempt != j->row.attempt.number || up->seq > j->row.attempt.acked_seq + 1) {
+            break; /* not ours, or not next: it is read again */
+        }
+        if (take_report(c, j, up, err) != 0) {
+            return -1;
+        }
+    }
+    return controller_event(c, j, "note", "supervisor", 0, err,
+                            "tandem-node is gone; %lld reports that it had not delivered were "
+                            "read from its journal",
+                            (long long)(j->row.attempt.acked_seq - before));
+}
+
 int attempts_on_up(void *controller, struct mail *m, struct error *err)
 {
     struct controller *c = controller;
@@ -234,10 +289,17 @@ int attempts_on_up(void *controller, struct mail *m, struct error *err)
                          "job %lld has ended; attempt %d is not wanted any more",
                          (long long)who->job_id, who->attempt);
     }
-    if (who->attempt != j->row.attempt.number || (up->has_attempt && up->attempt != who->attempt)) {
+    if (who->attempt != j->row.attempt.number) {
         return error_set(err, ERR_FAILED_PRECONDITION,
                          "attempt %d of job %lld is stale: the job is at attempt %d", who->attempt,
                          (long long)who->job_id, j->row.attempt.number);
+    }
+    if (!up->has_attempt || up->attempt != who->attempt || !up->has_job_id ||
+        up->job_id != who->job_id) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "a message of attempt %d of job %lld, with the token of attempt %d of job "
+                         "%lld",
+                         up->attempt, (long long)up->job_id, who->attempt, (long long)who->job_id);
     }
     if (up->body_case == WORKER_UP__BODY_HELLO) {
         return on_hello(c, j, m->call, up->hello, err);
@@ -254,11 +316,7 @@ int attempts_on_up(void *controller, struct mail *m, struct error *err)
     }
     controller_touch(c, j);
     j->ack_due = true;
-    if (up->seq <= j->row.attempt.acked_seq) {
-        return 0; /* it didn't hear that we have it */
-    }
-    j->row.attempt.acked_seq = up->seq;
-    return on_body(c, j, up, err);
+    return take_report(c, j, up, err);
 }
 
 int attempts_on_closed(void *controller, struct mail *m, struct error *err)

@@ -15,6 +15,7 @@
 
 struct launching {
     struct launcher *launcher; /* owned */
+    const char *data_dir;
     struct mailbox *back;
     struct worker *worker;
     struct launch_mail *kills; /* under way; owned; launch thread */
@@ -24,6 +25,7 @@ static void free_launch_mail(struct mail *base)
 {
     struct launch_mail *m = (struct launch_mail *)base;
     msg_free(m->ticket);
+    replay_free(&m->replay);
     if (m->ticket_fd >= 0) {
         close(m->ticket_fd);
     }
@@ -44,6 +46,13 @@ static int start(struct launching *l, struct launch_mail *m)
 
 static void answer(struct launching *l, struct launch_mail *m)
 {
+    if (m->kind == LAUNCH_CHECK && (!m->ok || m->stuck)) {
+        struct error err = {0};
+        if (replay_read(&m->replay, l->data_dir, m->job_id, m->attempt, m->acked_seq, &err) != 0) {
+            m->unread = true;
+            m->error = m->stuck ? m->error : err;
+        }
+    }
     m->mail.run = m->then;
     mailbox_post(l->back, &m->mail.node);
 }
@@ -139,14 +148,15 @@ struct launch_mail *launch_mail_new(enum launch_kind kind, int64_t job_id, int32
     return m;
 }
 
-int launching_new(struct launching **out, struct launcher *launcher, struct mailbox *back,
-                  struct error *err)
+int launching_new(struct launching **out, struct launcher *launcher, const char *data_dir,
+                  struct mailbox *back, struct error *err)
 {
     struct launching *l = calloc(1, sizeof *l);
     if (!l) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     l->launcher = launcher;
+    l->data_dir = data_dir;
     l->back = back;
     if (worker_new(&l->worker, "launch", l, tend_kills, err) != 0) {
         free(l);

@@ -171,7 +171,7 @@ static int start_threads(struct tandemd *d, struct error *err)
     struct mailbox *back = controller_mailbox(d->app.controller);
     struct launcher *launcher;
     if (launcher_local_new(&launcher, d->bin_dir, d->data_dir, err) != 0 ||
-        launching_new(&d->parts.launching, launcher, back, err) != 0 ||
+        launching_new(&d->parts.launching, launcher, d->data_dir, back, err) != 0 ||
         probing_new(&d->parts.probing, d->bin_dir, back, err) != 0 ||
         controller_open(d->app.controller, err) != 0 ||
         owner_new(&d->owner, d->app.controller, err) != 0) {

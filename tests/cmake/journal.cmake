@@ -3,3 +3,9 @@ tandem_test(journal_test ${CMAKE_SOURCE_DIR}/tests/unit/journal_test.c tandem_pr
 tandem_fuzz(journal_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/journal_fuzz.c tandem_proto)
 tandem_test(outbox_test ${CMAKE_SOURCE_DIR}/tests/unit/outbox_test.c tandem_node)
 set_tests_properties(outbox_test PROPERTIES LABELS threads)
+tandem_test(replay_test ${CMAKE_SOURCE_DIR}/tests/unit/replay_test.c tandem_server)
+find_program(PYTHON_WITH_GRPC python3 PATHS /usr/bin NO_DEFAULT_PATH)
+add_test(NAME node_kill_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/node_kill_test.py)
+set_tests_properties(node_kill_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 3600
+  ENVIRONMENT TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})

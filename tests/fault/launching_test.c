@@ -95,7 +95,7 @@ static void open_bench(struct bench *b, bool mortal)
     snprintf(b->dir, sizeof b->dir, "/tmp/tandem-launching-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
     assert_int_equal(mailbox_new(&b->box), 0);
-    assert_int_equal(launching_new(&b->launching, &b->fake.base, b->box, NULL), 0);
+    assert_int_equal(launching_new(&b->launching, &b->fake.base, "/nonexistent", b->box, NULL), 0);
 }
 
 static void close_bench(struct bench *b)
