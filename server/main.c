@@ -207,6 +207,7 @@ static int start_server(struct tandemd *d, struct error *err)
         svc_jobs_methods,  svc_runs_methods,  svc_checkpoints_methods, svc_cluster_methods,
         svc_plans_methods, svc_admin_methods, svc_worker_methods,      NULL};
     struct server_options o = {.listen = listen,
+                               .num_trusted = d->options.dev ? OPTIONS_LISTEN_MAX + 1 : 1,
                                .tables = tables,
                                .ctx = &d->app,
                                .authenticate = authenticate,

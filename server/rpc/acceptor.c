@@ -85,7 +85,7 @@ static bool accept_all(struct acceptor *a, int i)
         if (!a->listeners[i].is_unix) {
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         }
-        a->on_connection(a->ctx, fd, a->listeners[i].is_unix, &from);
+        a->on_connection(a->ctx, fd, i, &from);
     }
 }
 

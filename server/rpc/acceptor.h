@@ -8,8 +8,9 @@
 #include "server/rpc/listener.h"
 
 struct acceptor;
-/* A socket that doesn't block, taken by the callback; from means nothing for unix. */
-typedef void acceptor_take(void *ctx, int connection, bool is_unix,
+/* A socket that doesn't block, taken by the callback, and the listener that it came by; from means
+ * nothing for unix. */
+typedef void acceptor_take(void *ctx, int connection, int listener_idx,
                            const struct sockaddr_storage *from);
 /* Takes connections on a thread of its own, and hands each over. The listeners are borrowed. */
 int acceptor_new(struct acceptor **out, struct listener *listeners, int num_listeners,

@@ -168,7 +168,8 @@ static bool admit(struct server *s, struct call *c, bool stopping, bool too_many
     return false;
 }
 
-/* Core calls a connection that it was given "fd:N". Plain TCP is loopback's. */
+/* Core calls a connection that it was given "fd:N". Plain TCP is loopback's; what the bridge of TLS
+ * doesn't know is a socket file that isn't trusted. */
 static void name_peer(struct server *s, struct call *c)
 {
     snprintf(c->peer, sizeof c->peer, "%s", c->by_unix ? "unix" : "loopback");
@@ -178,7 +179,7 @@ static void name_peer(struct server *s, struct call *c)
     char *name = grpc_call_get_peer(c->core);
     const char *digits = strrchr(name, ':');
     if (!digits || !peers_find(s->peers, atoi(digits + 1), c->peer)) {
-        snprintf(c->peer, sizeof c->peer, "?");
+        snprintf(c->peer, sizeof c->peer, "local");
     }
     gpr_free(name);
 }

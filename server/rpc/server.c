@@ -129,10 +129,10 @@ static int add_listener(struct server *s, const char *text, struct error *err)
     return 0;
 }
 
-static void give_to_core(struct server *s, int connection, bool is_unix)
+static void give_to_core(struct server *s, int connection, bool trusted)
 {
     grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
-    grpc_server_add_channel_from_fd(s->cores[is_unix], connection, creds);
+    grpc_server_add_channel_from_fd(s->cores[trusted], connection, creds);
     grpc_server_credentials_release(creds);
 }
 
@@ -154,12 +154,13 @@ static void warn_limit(struct server *s, const struct peer_address *from, const 
 }
 
 /* A new connection, on the acceptor's thread. */
-static void on_connection(void *ctx, int connection, bool is_unix,
+static void on_connection(void *ctx, int connection, int listener_idx,
                           const struct sockaddr_storage *from)
 {
     struct server *s = ctx;
+    bool is_unix = s->listeners[listener_idx].is_unix;
     if (is_unix || !s->bridge) {
-        give_to_core(s, connection, is_unix);
+        give_to_core(s, connection, is_unix && listener_idx < s->options.num_trusted);
         return;
     }
     struct peer_address address = peer_address_of(from);

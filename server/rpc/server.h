@@ -42,12 +42,15 @@ struct server;
 struct server_options {
     /* NULL-terminated: host:port (off loopback with TLS only; port 0 = any), unix:/path. */
     const char *const *listen;
+    /* A socket file among the first so many of these is trusted: who may open it needs no token.
+     * The rest need one, as TCP does. */
+    int num_trusted;
     /* Tables of methods, each ended by path NULL; the list by NULL. A method that is in the
      * descriptors and in no table answers UNIMPLEMENTED, by name. */
     const struct method *const *tables;
     void *ctx;
-    /* May this call be made? bearer: the token or NULL. unix_socket: the call came over a unix:
-     * listener, whose folder is 0700. peer: the address it came from, without a port ("10.1.2.3",
+    /* May this call be made? bearer: the token or NULL. unix_socket: the call came over a
+     * trusted socket file. peer: the address it came from, without a port ("10.1.2.3",
      * "fd00::7"); "unix" for a socket file, "loopback" for plain TCP, which is this host. Fills
      * *caller (strings: static or owned by ctx, valid as long as the server; or copied by the
      * server at once). -1: refused. Runs on io threads. */

@@ -34,8 +34,8 @@ struct io_thread {
 
 struct server {
     struct server_options options; /* the lists are borrowed only by server_new */
-    /* Owned. [true] serves the socket files, [false] the rest: what a call may do without a token
-     * follows from which of them it came by, and from nothing that a peer can say. */
+    /* Owned. [true] serves the trusted socket files, [false] the rest: what a call may do without a
+     * token follows from which of them it came by, and from nothing that a peer can say. */
     grpc_server *cores[2];
     struct io_thread threads[SERVER_MAX_THREADS];
     int num_threads;

@@ -47,7 +47,19 @@ struct fixture {
     atomic_int num_messages;
     atomic_int num_half_closed;
     atomic_int num_authenticated;
+    atomic_bool token_revoked;
+    atomic_bool revoke_while_asked; /* the token is revoked in the middle of the next look-up */
 };
+
+static int still_allowed(void *ctx, const struct caller *caller, const struct method *method,
+                         struct error *err)
+{
+    struct fixture *f = ctx;
+    assert_true(method->access == METHOD_VIEWER || method->access == METHOD_WORKER);
+    return f->token_revoked && strcmp(caller->user, "token") == 0
+               ? error_set(err, ERR_UNAUTHENTICATED, "the token was revoked")
+               : 0;
+}
 
 static int authenticate(void *ctx, const char *bearer, bool unix_socket, const char *peer,
                         const struct method *method, struct caller *caller, struct error *err)
@@ -65,6 +77,10 @@ static int authenticate(void *ctx, const char *bearer, bool unix_socket, const c
     }
     if (method->access == METHOD_VIEWER && bearer && strcmp(bearer, "user-token") == 0) {
         *caller = (struct caller){.user = "token", .tenant = "default", .role = "admin"};
+        if (f->revoke_while_asked) {
+            f->token_revoked = true;
+            server_recheck(f->server);
+        }
         return 0;
     }
     return error_set(err, ERR_UNAUTHENTICATED, "unknown token");
@@ -164,10 +180,16 @@ static const struct method test_methods[] = {
 
 static void start_server(struct fixture *f, const char *listen)
 {
-    const char *addresses[] = {listen, f->unix_target, NULL};
+    char shared[160];
+    snprintf(shared, sizeof shared, "%s-shared", f->unix_target);
+    const char *addresses[] = {listen, f->unix_target, shared, NULL};
     const struct method *tables[] = {test_methods, NULL};
-    struct server_options o = {
-        .listen = addresses, .tables = tables, .ctx = f, .authenticate = authenticate};
+    struct server_options o = {.listen = addresses,
+                               .num_trusted = 2,
+                               .tables = tables,
+                               .ctx = f,
+                               .authenticate = authenticate,
+                               .still_allowed = still_allowed};
     struct error err;
     if (server_new(&f->server, &o, &err) || server_start(f->server, &err)) {
         fail_msg("%s", err.text);
@@ -399,6 +421,104 @@ static void wrong_token_is_refused(void **state)
     rpc_channel_close(c);
     assert_int_equal(f->num_messages, 0);
     assert_int_equal(f->num_closed, 0);
+}
+
+/* A socket file that isn't among the trusted ones lets nobody in without a token. */
+static void other_socket_file_needs_a_token(void **state)
+{
+    struct fixture *f = *state;
+    char text[ERROR_TEXT_MAX], shared[160];
+    snprintf(shared, sizeof shared, "%s-shared", f->unix_target);
+    struct rpc_channel *c = dial(shared, NULL);
+    assert_int_equal(get_job(c, "a", WAIT_MS, text), ERR_UNAUTHENTICATED);
+    rpc_channel_close(c);
+    c = dial(shared, "user-token");
+    assert_int_equal(get_job(c, "a", WAIT_MS, text), ERR_OK);
+    assert_string_equal(text, "token");
+    rpc_channel_close(c);
+}
+
+/* Who loses a right loses its open streams, with the reason; others keep theirs. */
+static void lost_right_ends_open_streams(void **state)
+{
+    struct fixture *f = *state;
+    struct error err;
+    struct rpc_channel *c = dial(f->target, "user-token"), *other = dial(f->unix_target, NULL);
+    struct rpc_stream *s = open_watch(c), *kept = open_watch(other);
+    assert_int_equal(recv_watch(s, WAIT_MS, &err), 1);
+    assert_int_equal(recv_watch(kept, WAIT_MS, &err), 1);
+    assert_int_equal(server_recheck(f->server), 0);
+    f->token_revoked = true;
+    assert_int_equal(server_recheck(f->server), 1);
+    assert_int_equal(recv_watch(s, WAIT_MS, &err), -1);
+    assert_int_equal(err.code, ERR_UNAUTHENTICATED);
+    assert_string_equal(err.text, "the token was revoked");
+    await(f->num_closed == 1);
+    assert_int_equal(server_recheck(f->server), 0);
+    WatchReply hello = WATCH_REPLY__INIT;
+    await(num_watchers(f) == 2);
+    for (int i = 0; i < 2; i++) {
+        call_send(watcher(f, i), &hello.base);
+    }
+    assert_int_equal(recv_watch(kept, WAIT_MS, &err), 1);
+    rpc_stream_close(s);
+    rpc_stream_close(kept);
+    rpc_channel_close(c);
+    rpc_channel_close(other);
+}
+
+/* A right that is lost between the look at the table and the opening of the stream is lost. */
+static void right_lost_while_a_stream_opens_is_noticed(void **state)
+{
+    struct fixture *f = *state;
+    struct error err;
+    struct rpc_channel *c = dial(f->target, "user-token");
+    f->revoke_while_asked = true;
+    struct rpc_stream *s = open_watch(c);
+    assert_int_equal(recv_watch(s, WAIT_MS, &err), -1);
+    assert_int_equal(err.code, ERR_UNAUTHENTICATED);
+    assert_int_equal(num_watchers(f), 0);
+    rpc_stream_close(s);
+    rpc_channel_close(c);
+}
+
+/* A reader that takes nothing can't keep its stream by that. */
+static void lost_right_ends_a_stream_that_is_stuck(void **state)
+{
+    struct fixture *f = *state;
+    struct rpc_channel *c = dial(f->target, "user-token");
+    struct rpc_stream *s = open_watch(c);
+    await(num_watchers(f) == 1);
+    char *text = calloc(1, 1 << 20);
+    memset(text, 'x', (1 << 20) - 1);
+    Job job = JOB__INIT;
+    job.message = text;
+    WatchReply reply = WATCH_REPLY__INIT;
+    reply.job = &job;
+    while (call_send(watcher(f, 0), &reply.base)) {
+    }
+    f->token_revoked = true;
+    await((server_recheck(f->server), f->num_closed == 1));
+    free(text);
+    rpc_stream_close(s);
+    rpc_channel_close(c);
+}
+
+/* A method that nobody has said a word about who may call it isn't served. */
+static void method_without_a_right_is_refused(void **state)
+{
+    (void)state;
+    const struct method forgotten[] = {{"/tandem.v1.Jobs/Get", METHOD_UNARY, METHOD_NOBODY,
+                                        &tandem__v1__get_job_request__descriptor, on_get, NULL,
+                                        NULL},
+                                       {0}};
+    const char *addresses[] = {"127.0.0.1:0", NULL};
+    const struct method *tables[] = {forgotten, NULL};
+    struct server_options o = {.listen = addresses, .tables = tables, .authenticate = authenticate};
+    struct server *s;
+    struct error err;
+    assert_int_equal(server_new(&s, &o, &err), -1);
+    assert_non_null(strstr(err.text, "Jobs/Get"));
 }
 
 static enum error_code call_path(struct rpc_channel *c, const char *path, struct error *err)
@@ -1250,6 +1370,11 @@ int main(void)
         T(over_large_request_is_refused),
         T(deadline_ends_the_call_on_both_sides),
         T(wrong_token_is_refused),
+        T(other_socket_file_needs_a_token),
+        T(lost_right_ends_open_streams),
+        T(right_lost_while_a_stream_opens_is_noticed),
+        T(lost_right_ends_a_stream_that_is_stuck),
+        T(method_without_a_right_is_refused),
         T(missing_methods_are_named),
         T(malformed_messages_are_refused),
         T(compressed_messages_are_refused),
