@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "server/rpc/crowd.h"
 #include "server/rpc/status_text.h"
 #include "server/rpc/wire.h"
 
@@ -118,7 +120,7 @@ static void batch_back(struct call *c)
     grpc_call_unref(core);
     struct server *s = c->server;
     c->server = NULL;
-    server_call_retired(s, c);
+    server_call_retired(s, c, c->cancelled && !c->ending);
     call_unref(c);
 }
 
@@ -142,6 +144,15 @@ static void on_close(struct call *c, bool ok)
         c->method->on_closed(c->ctx, c);
     }
     batch_back(c);
+}
+
+bool wire_call_is_late(struct call *c, int64_t opened_ms, int64_t end_ms)
+{
+    pthread_mutex_lock(&c->lock);
+    bool late = !c->closed && ((!c->heard && c->opened_ms < opened_ms) ||
+                               ((c->ending || c->end_pending) && c->end_ms < end_ms));
+    pthread_mutex_unlock(&c->lock);
+    return late;
 }
 
 bool wire_call_past_deadline(const struct call *c)
@@ -168,6 +179,7 @@ static void on_recv(struct call *c, bool ok)
 {
     pthread_mutex_lock(&c->lock);
     c->recving = false;
+    c->heard = true;
     bool mute = c->closed || c->ending || c->end_pending;
     if (!ok || !c->incoming) {
         c->no_more = true;
@@ -253,6 +265,7 @@ static void pump(struct call *c)
     }
     c->num_queued--;
     c->queued_bytes -= m->bytes;
+    c->sending_bytes = m->bytes;
     grpc_op ops[2] = {0};
     size_t n = 0;
     if (!c->headers_sent) {
@@ -272,6 +285,8 @@ static void on_send(struct call *c, bool ok)
 {
     pthread_mutex_lock(&c->lock);
     c->sending = false;
+    c->charged_bytes -= c->sending_bytes;
+    crowd_discharge(c->member, c->sending_bytes);
     if (ok) {
         pump(c);
     }
@@ -285,6 +300,17 @@ static bool open_for_output(const struct call *c)
     return c->core && !c->closed && !c->ending && !c->end_pending;
 }
 
+/* Lock held. Room in the share of the call's connection; freed as the bytes go, or with the call.
+ */
+static bool charge(struct call *c, size_t bytes)
+{
+    if (!crowd_charge(c->member, bytes)) {
+        return false;
+    }
+    c->charged_bytes += bytes;
+    return true;
+}
+
 /* Takes the buffer. */
 static bool send_buffer(struct call *c, grpc_byte_buffer *buffer, size_t bytes)
 {
@@ -293,7 +319,7 @@ static bool send_buffer(struct call *c, grpc_byte_buffer *buffer, size_t bytes)
     pthread_mutex_lock(&c->lock);
     bool room = c->num_queued < CALL_QUEUE_MAX &&
                 (c->num_queued == 0 || c->queued_bytes + bytes <= WIRE_QUEUE_MAX_BYTES);
-    if (m && open_for_output(c) && room && bytes <= CALL_MESSAGE_MAX_BYTES) {
+    if (m && open_for_output(c) && room && bytes <= CALL_MESSAGE_MAX_BYTES && charge(c, bytes)) {
         *m = (struct wire_message){.buffer = buffer, .bytes = bytes};
         *c->queue_last = m;
         c->queue_last = &m->next;
@@ -368,6 +394,7 @@ static void end_behind_queue(struct call *c, enum error_code code, const char *t
     char clean[STATUS_TEXT_MAX];
     status_text_clean(clean, sizeof clean, text ? text : "");
     c->end_pending = true;
+    c->end_ms = clock_mono_ms();
     c->end_code = (grpc_status_code)code;
     c->end_text = strdup(clean);
     pump(c);
@@ -384,7 +411,9 @@ void call_reply(struct call *c, const ProtobufCMessage *reply)
     }
     grpc_byte_buffer *buffer = pack(reply, &bytes);
     pthread_mutex_lock(&c->lock);
-    if (open_for_output(c) && !c->sending) {
+    if (open_for_output(c) && !charge(c, bytes)) {
+        end_behind_queue(c, ERR_RESOURCE_EXHAUSTED, "earlier replies wait to be read");
+    } else if (open_for_output(c) && !c->sending) {
         grpc_op ops[3] = {0};
         size_t n = 0;
         if (!c->headers_sent) {
@@ -396,6 +425,7 @@ void call_reply(struct call *c, const ProtobufCMessage *reply)
         ops[n++].data.send_status_from_server.status = GRPC_STATUS_OK;
         c->headers_sent = true;
         c->ending = true;
+        c->end_ms = clock_mono_ms();
         batch(c, ops, n, &c->on_status);
     }
     pthread_mutex_unlock(&c->lock);
@@ -439,6 +469,18 @@ void wire_call_cut(struct call *c, enum error_code code, const char *text)
     wire_call_abort(c, code, text);
     pthread_mutex_lock(&c->lock);
     if (c->core && !c->closed) {
+        grpc_call_cancel_with_status(c->core, (grpc_status_code)code, text, NULL);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void wire_call_drop(struct call *c, enum error_code code, const char *text)
+{
+    pthread_mutex_lock(&c->lock);
+    /* A status of our own would be a batch, and come back only once it is written. */
+    if (c->core && !c->closed) {
+        c->ending = true;
+        c->end_ms = clock_mono_ms();
         grpc_call_cancel_with_status(c->core, (grpc_status_code)code, text, NULL);
     }
     pthread_mutex_unlock(&c->lock);

@@ -6,12 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "proto/text.h"
 #include "server/rpc/descriptors.h"
 #include "server/rpc/state.h"
 
+#define TOO_MANY_TEXT "too many calls at once"
+
 enum {
     MAX_LIVE_CALLS = 16384, /* over all connections */
+    CROWDED_CALLS = 12288,  /* from here on a connection that has many gets no more */
+    MANY_CALLS = 64,
+    HARD_MAX_CALLS = 65536, /* for connections that have few */
+    FEW_CALLS = 4,
+    MAX_END_MS = 600000, /* that a peer may take to read what a call has ended with */
+    /* A stream that the client has ended is ours until its last batch is back. */
+    MAX_CALLS_PER_CONNECTION = SERVER_MAX_STREAMS * 3 / 2,
     MAX_BEARER_BYTES = 512,
     UNPACKED_FACTOR = 8, /* memory of a decoded request against its size on the wire */
 };
@@ -144,7 +154,7 @@ static bool admit(struct server *s, struct call *c, bool stopping, bool too_many
     if (stopping) {
         call_fail(c, ERR_UNAVAILABLE, SERVER_SHUTDOWN_TEXT);
     } else if (too_many) {
-        call_fail(c, ERR_RESOURCE_EXHAUSTED, "too many calls at once");
+        call_fail(c, ERR_RESOURCE_EXHAUSTED, TOO_MANY_TEXT);
     } else if (!c->method) {
         fail_unknown(s, c);
     } else if (wire_call_past_deadline(c)) {
@@ -184,6 +194,26 @@ static void name_peer(struct server *s, struct call *c)
     gpr_free(name);
 }
 
+/* Lock held. Counts the call; what its connection has too many of is its own affair. */
+static void enter(struct server *s, struct call *c, const char *peer, bool *too_many,
+                  bool *its_own_fault)
+{
+    c->member = crowd_enter(s->crowd, peer);
+    int32_t calls = c->member ? crowd_calls(c->member) : 0;
+    *its_own_fault =
+        calls > MAX_CALLS_PER_CONNECTION || (s->num_live >= CROWDED_CALLS && calls > MANY_CALLS);
+    if (calls > MAX_CALLS_PER_CONNECTION) {
+        crowd_hang_up(c->member); /* no client that keeps to its limit gets here */
+    }
+    *too_many = !c->member || s->num_live >= (calls > FEW_CALLS ? MAX_LIVE_CALLS : HARD_MAX_CALLS);
+    s->num_live++;
+    c->next = s->live;
+    if (c->next) {
+        c->next->prev = c;
+    }
+    s->live = c;
+}
+
 void server_call_new(struct call *c, bool ok)
 {
     struct server *s = c->server;
@@ -191,6 +221,7 @@ void server_call_new(struct call *c, bool ok)
         wire_call_discard(c);
         return;
     }
+    c->opened_ms = clock_mono_ms();
     wire_call_opened(c);
     name_peer(s, c);
     const struct method_entry *e = find_method(s, c->details.method);
@@ -198,27 +229,30 @@ void server_call_new(struct call *c, bool ok)
         c->method = e->method;
         c->ctx = e->ctx;
     }
+    bool too_many, its_own_fault;
+    char *peer = grpc_call_get_peer(c->core);
     pthread_mutex_lock(&s->lock);
-    bool stopping = s->stopping, too_many = s->num_live >= MAX_LIVE_CALLS;
+    bool stopping = s->stopping;
     uint64_t num_rechecks = s->num_rechecks;
-    s->num_live++;
-    c->next = s->live;
-    if (c->next) {
-        c->next->prev = c;
-    }
-    s->live = c;
+    enter(s, c, peer, &too_many, &its_own_fault);
     pthread_mutex_unlock(&s->lock);
+    gpr_free(peer);
     if (!stopping) {
         server_post_call(s, c->cq, c->by_unix);
     }
-    if (admit(s, c, stopping, too_many, num_rechecks)) {
+    if (its_own_fault) {
+        wire_call_drop(c, ERR_RESOURCE_EXHAUSTED, TOO_MANY_TEXT);
+    } else if (admit(s, c, stopping, too_many, num_rechecks)) {
         wire_call_recv(c);
     }
 }
 
-void server_call_retired(struct server *s, struct call *c)
+void server_call_retired(struct server *s, struct call *c, bool reset)
 {
     pthread_mutex_lock(&s->lock);
+    if (reset && c->member && !crowd_reset(c->member, clock_mono_ms())) {
+        crowd_hang_up(c->member);
+    }
     if (c->next) {
         c->next->prev = c->prev;
     }
@@ -228,7 +262,22 @@ void server_call_retired(struct server *s, struct call *c)
         s->live = c->next;
     }
     s->num_live--;
+    crowd_discharge(c->member, c->charged_bytes);
+    crowd_leave(c->member);
+    c->member = NULL;
     pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void server_sweep_calls(struct server *s)
+{
+    int64_t now = clock_mono_ms();
+    pthread_mutex_lock(&s->lock);
+    for (struct call *c = s->live; c; c = c->next) {
+        if (wire_call_is_late(c, now - s->options.first_message_ms, now - MAX_END_MS)) {
+            wire_call_cut(c, ERR_DEADLINE_EXCEEDED, "the call took too long");
+        }
+    }
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -17,8 +17,13 @@
 #include "server/rpc/state.h"
 
 enum {
-    MAX_STREAMS = 1024, /* calls on one connection */
     MAX_METADATA_BYTES = 8192,
+    /* What one read takes from a connection: each of its calls costs a hundred times its bytes
+     * before anybody can refuse it. */
+    MAX_READ_BYTES = 65536,
+    SWEEP_MS = 1000,
+    FIRST_MESSAGE_MS = 30000,
+    IDLE_CONNECTION_MS = 1800000,
     STUCK_STREAM_MS = 250, /* what a peer that doesn't read may delay a stop */
     WARN_EVERY_MS = 60000,
     DAY_MS = 86400000,
@@ -39,11 +44,20 @@ struct health *server_health(struct server *s)
 
 static void *io_main(void *arg)
 {
-    grpc_completion_queue *cq = arg;
+    struct io_thread *t = arg;
+    gpr_timespec period = gpr_time_from_millis(SWEEP_MS, GPR_TIMESPAN);
+    gpr_timespec due = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), period);
     for (;;) {
-        grpc_event e = grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+        grpc_event e = grpc_completion_queue_next(t->cq, due, NULL);
         if (e.type == GRPC_QUEUE_SHUTDOWN) {
             return NULL;
+        }
+        gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
+        if (gpr_time_cmp(now, due) >= 0) {
+            if (t == t->server->threads) {
+                server_sweep_calls(t->server);
+            }
+            due = gpr_time_add(now, period);
         }
         if (e.type == GRPC_OP_COMPLETE) {
             struct wire_tag *tag = e.tag;
@@ -106,8 +120,10 @@ static grpc_server *create_core(const struct server_options *options)
         int_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, (int)CALL_MESSAGE_MAX_BYTES),
         /* Only the identity: a small compressed message can't grow past the limit above. */
         int_arg(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1),
-        int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, MAX_STREAMS),
+        int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, SERVER_MAX_STREAMS),
         int_arg(GRPC_ARG_MAX_METADATA_SIZE, MAX_METADATA_BYTES),
+        int_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, MAX_READ_BYTES),
+        int_arg(GRPC_ARG_MAX_CONNECTION_IDLE_MS, (int)options->idle_connection_ms),
         int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 30000),
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
@@ -240,6 +256,7 @@ static void create_queues(struct server *s)
     s->num_threads = n < SERVER_MAX_THREADS ? n : SERVER_MAX_THREADS;
     for (int i = 0; i < s->num_threads; i++) {
         s->threads[i].cq = grpc_completion_queue_create_for_next(NULL);
+        s->threads[i].server = s;
         grpc_server_register_completion_queue(s->cores[false], s->threads[i].cq, NULL);
         grpc_server_register_completion_queue(s->cores[true], s->threads[i].cq, NULL);
     }
@@ -248,7 +265,8 @@ static void create_queues(struct server *s)
 static int build(struct server *s, struct error *err)
 {
     s->health = health_new();
-    if (!s->health) {
+    s->crowd = crowd_new();
+    if (!s->health || !s->crowd) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     if (descriptors_new(&s->descriptors, err) || add_tables(s, err)) {
@@ -285,6 +303,12 @@ int server_new(struct server **out, const struct server_options *options, struct
     s->options = *options;
     if (!s->options.max_request_bytes) {
         s->options.max_request_bytes = CALL_MESSAGE_MAX_BYTES;
+    }
+    if (!s->options.first_message_ms) {
+        s->options.first_message_ms = FIRST_MESSAGE_MS;
+    }
+    if (!s->options.idle_connection_ms) {
+        s->options.idle_connection_ms = IDLE_CONNECTION_MS;
     }
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_t attr;
@@ -357,7 +381,7 @@ int server_start(struct server *s, struct error *err)
     int e = 0;
     for (int i = 0; i < s->num_threads && e == 0; i++) {
         struct io_thread *t = &s->threads[i];
-        e = pthread_create(&t->thread, NULL, io_main, t->cq);
+        e = pthread_create(&t->thread, NULL, io_main, t);
         t->running = e == 0;
         for (int k = 0; k < SERVER_POSTED_PER_THREAD && t->running; k++) {
             server_post_call(s, t->cq, false);
@@ -487,7 +511,7 @@ static void free_queue(struct io_thread *t)
     if (t->running) {
         pthread_join(t->thread, NULL);
     } else {
-        io_main(t->cq);
+        io_main(t);
     }
     grpc_completion_queue_destroy(t->cq);
 }
@@ -509,6 +533,7 @@ void server_free(struct server *s)
     }
     peers_free(s->peers);
     tls_free(s->tls);
+    crowd_free(s->crowd);
     health_free(s->health);
     descriptors_free(s->descriptors);
     pthread_cond_destroy(&s->changed);

@@ -6,6 +6,7 @@
 
 #include "server/rpc/acceptor.h"
 #include "server/rpc/bridge.h"
+#include "server/rpc/crowd.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/peers.h"
 #include "server/rpc/selfcheck.h"
@@ -19,6 +20,7 @@ enum {
     SERVER_MAX_THREADS = 16,
     SERVER_MAX_METHODS = 256,
     SERVER_POSTED_PER_THREAD = 32, /* calls that core may hand over before we ask for more */
+    SERVER_MAX_STREAMS = 1024,     /* calls on one connection */
 };
 
 struct method_entry {
@@ -28,6 +30,7 @@ struct method_entry {
 
 struct io_thread {
     pthread_t thread;
+    struct server *server;
     grpc_completion_queue *cq; /* owned */
     bool running;
 };
@@ -60,10 +63,13 @@ struct server {
     struct call *live;
     int num_live;
     uint64_t num_rechecks;
+    struct crowd *crowd; /* owned; of the live calls */
     bool stopping;
     bool serving, doors_open; /* healthy: both */
 };
 
+/* Ends calls whose first message doesn't come. */
+void server_sweep_calls(struct server *s);
 /* Lets a core hand over one call more. */
 void server_post_call(struct server *s, grpc_completion_queue *cq, bool by_unix);
 

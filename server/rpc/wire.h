@@ -54,6 +54,8 @@ struct call {
     struct call *next, *prev; /* in the server's list of live calls; guarded by its lock */
     grpc_completion_queue *cq;
     bool by_unix;                /* over a socket file */
+    struct crowd_member *member; /* its connection, while live; NULL = not counted */
+    int64_t opened_ms;
     char peer[WIRE_PEER_SIZE];   /* where it came from; io thread only */
     const struct method *method; /* io thread only */
     void *ctx;                   /* the method's; io thread only */
@@ -78,9 +80,13 @@ struct call {
     bool recving; /* one receive is outstanding */
     bool held;    /* call_hold: no receive is started */
     bool no_more; /* the client has half-closed */
+    bool heard;   /* its first message came */
     struct wire_message *queue, **queue_last;
     uint32_t num_queued;
     size_t queued_bytes;
+    size_t sending_bytes; /* of the message that is on its way */
+    size_t charged_bytes; /* of its connection's share: all that has not been sent */
+    int64_t end_ms;       /* when the end was decided */
     uint64_t num_dropped;
     bool end_pending; /* the status follows behind the queue */
     grpc_status_code end_code;
@@ -101,13 +107,17 @@ void wire_call_recv(struct call *c);
 void wire_call_abort(struct call *c, enum error_code code, const char *text);
 /* Ends it although a message is stuck on its way to a peer that doesn't read. */
 void wire_call_cut(struct call *c, enum error_code code, const char *text);
+/* Ends one that nothing was sent on, and that is not to wait until its peer has read why. */
+void wire_call_drop(struct call *c, enum error_code code, const char *text);
+/* Opened before opened_ms without a message so far, or ended before end_ms and still not gone. */
+bool wire_call_is_late(struct call *c, int64_t opened_ms, int64_t end_ms);
 bool wire_call_past_deadline(const struct call *c);
 
 /* dispatch.c: the rules of what comes in. */
 void server_call_new(struct call *c, bool ok);
 void server_call_recv(struct call *c, bool ok);
-/* The call is no longer live; its grpc objects are gone. */
-void server_call_retired(struct server *s, struct call *c);
+/* The call is no longer live; its grpc objects are gone. reset: its client took it back. */
+void server_call_retired(struct server *s, struct call *c, bool reset);
 
 /* Tables of the server itself; ctx is the struct server. */
 extern const struct method health_methods[];
