@@ -217,6 +217,10 @@ static int on_checked(void *controller, struct mail *base, struct error *err)
     if (m->stuck) {
         return on_stuck(c, j, m->error.text, err);
     }
+    /* Without its ticket a tandem-node leaves: the controller's end is no failure of the job. */
+    if (j->adopted && j->row.attempt.condition == ATTEMPT_LAUNCHED) {
+        return on_gone(c, j, "the controller was restarted while it was launched", false, err);
+    }
     return on_gone(c, j, "tandem-node is gone and took the gang with it", true, err);
 }
 
@@ -382,6 +386,7 @@ int attempts_adopt(struct controller *c, struct error *err)
         struct job *j = controller_job_at(c, i);
         if (attempts_has_process(j)) {
             attempts_check_soon(c, j);
+            j->adopted = true;
             log_info("job %lld, attempt %d: waiting for its tandem-node (pid %lld)",
                      (long long)j->row.id, j->row.attempt.number, (long long)j->row.attempt.pid);
         }

@@ -241,7 +241,7 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     j->row.total_steps = total_steps;
     j->row.step = a.start_step;
     j->row.started_us = j->row.started_us ? j->row.started_us : controller_wall_us(c);
-    j->check_pending = j->kill_pending = false;
+    j->check_pending = j->kill_pending = j->adopted = false;
     j->stuck[0] = 0;
     j->next_kill_ms = 0;
     /* Before the commit: harmless, for nobody has the token yet. */

@@ -32,6 +32,7 @@ struct job {
     struct call *worker; /* its stream; a reference; NULL = not attached */
     bool ack_due;
     bool check_pending, kill_pending;
+    bool adopted;       /* launched by an earlier controller, perhaps without its ticket */
     int32_t num_unread; /* times that its tandem-node's journal could not be read */
     /* Its processes were killed and one is still there: which; "" = no. Its devices are out of use
      * until it is gone. */

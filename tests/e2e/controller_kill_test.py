@@ -30,7 +30,7 @@ def setUpModule():
     folder = new_folder()
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "tandem-rank")
-    segments_before = segments()
+    segments_before = segments(programs)
     server = Server(m, folder, programs)
     job = server.submit(spec("undisturbed"))
     server.wait_state(job, "SUCCEEDED")
@@ -170,7 +170,7 @@ class Killed(unittest.TestCase):
     def test_leave_nothing_behind(self):
         wait_for("no gang", lambda: set(processes(programs)) == {server.process.pid})
         self.assertEqual(odd_files(server.data, True), [])
-        self.assertEqual(segments() - segments_before, set())
+        self.assertEqual(segments(programs) - segments_before, set())
         names = [j.name for j in server.jobs.List(m.jobs.ListJobsRequest(all=True, page_size=1000),
                                                   timeout=DEADLINE).jobs]
         self.assertEqual(len(names), len(set(names)))

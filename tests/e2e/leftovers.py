@@ -18,9 +18,9 @@ def jobs_processes(programs, job):
     return found
 
 
-def segments():
-    """Names in /dev/shm, and memfds of this project that some process still holds or maps."""
-    found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")} if os.path.isdir("/dev/shm") else set()
+def segments(programs):
+    """Names in /dev/shm, and memfds that a process of these programs still holds."""
+    found = {name for name in os.listdir("/dev/shm") if "tandem" in name} if os.path.isdir("/dev/shm") else set()
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -29,7 +29,7 @@ def segments():
             exe = os.readlink(entry / "exe")
         except OSError:
             continue
-        found |= {f"{t} of {exe}" for t in targets if t.startswith("/memfd:") and "tandem" in exe}
+        found |= {f"{t} of {exe}" for t in targets if t.startswith("/memfd:") and exe.startswith(str(programs))}
     return found
 
 
