@@ -114,8 +114,8 @@ size_t proc_descendants(int64_t root, int64_t since, const char *mark, int64_t *
 {
     struct buf list = {0};
     struct proc_stat top;
-    /* The number is another's by now: so nobody is left in its session either. */
-    bool reused = proc_read(root, &top) && top.start_time != since;
+    /* If the number is another's by now, then nobody is left in its session either. */
+    bool has_root = root > 0 && (!proc_read(root, &top) || top.start_time == since);
     read_all(&list);
     struct proc_stat *all = (struct proc_stat *)(void *)list.data;
     size_t num = list.len / sizeof *all, found = 0;
@@ -123,7 +123,7 @@ size_t proc_descendants(int64_t root, int64_t since, const char *mark, int64_t *
     ASSERT(ours);
     for (size_t i = 0; i < num; i++) {
         ours[i] = all[i].pid != root && all[i].pid != getpid() && all[i].start_time >= since &&
-                  ((!reused && (all[i].session == root || all[i].ppid == root)) ||
+                  ((has_root && (all[i].session == root || all[i].ppid == root)) ||
                    (all[i].state != 'Z' && has_mark(all[i].pid, mark)));
     }
     spread(all, ours, num, since);

@@ -18,7 +18,7 @@ bool proc_read(int64_t pid, struct proc_stat *out);
 /* Living processes (no zombies) of our user that descend from root, are in its session, or have
  * mark ("NAME=VALUE") in their environment: who fled by setsid and lost its parents still has
  * that. root itself is left out, and who started before since (root's own start). Fills pids up to
- * max; returns how many there are. root need not live any more. */
+ * max; returns how many there are. root need not live any more; 0 = by the mark alone. */
 size_t proc_descendants(int64_t root, int64_t since, const char *mark, int64_t *pids, size_t max);
 void proc_boot_id(char *out, size_t size);
 

@@ -10,3 +10,20 @@ add_test(NAME process_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/process_test.py)
 set_tests_properties(process_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900
   ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+
+# tandem-spawn: what it reads; then, as root, what it does and refuses to do.
+add_executable(spawn_test ${CMAKE_SOURCE_DIR}/tests/unit/spawn_test.c
+  ${CMAKE_SOURCE_DIR}/server/spawn/conf.c ${CMAKE_SOURCE_DIR}/server/spawn/request.c)
+target_link_libraries(spawn_test PRIVATE tandem_flags tandem_base PkgConfig::CMOCKA)
+add_test(NAME spawn_test COMMAND spawn_test)
+tandem_fuzz(spawn_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/spawn_fuzz.c tandem_base)
+if(TANDEM_FUZZ)
+  target_sources(spawn_fuzz PRIVATE ${CMAKE_SOURCE_DIR}/server/spawn/conf.c
+    ${CMAKE_SOURCE_DIR}/server/spawn/request.c)
+endif()
+add_executable(told ${CMAKE_SOURCE_DIR}/tests/fault/helpers/told.c)
+target_link_libraries(told PRIVATE tandem_flags)
+add_test(NAME spawn_misuse_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/fault/spawn_misuse_test.py)
+set_tests_properties(spawn_misuse_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
+  ENVIRONMENT "TANDEM_BUILD=${CMAKE_BINARY_DIR}" RESOURCE_LOCK tandem_spawn)
