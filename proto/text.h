@@ -32,6 +32,8 @@ int text_parse(const char *file, const char *text, size_t len,
 /* The line, from 1, on which a field of such a text stands, by its dotted path ("tls.key_file",
  * "listen.0"); where it is absent, the line of what would hold it; 0 = nothing of it is there. */
 size_t text_locate(const char *text, size_t len, const char *path);
+/* The same with the column, from 1; false: nothing of it is there. */
+bool text_place(const char *text, size_t len, const char *path, size_t *line, size_t *column);
 
 /* Sets one field by its dotted path: "training.steps", "data.train.0.path" (an index may be one
  * past the end); value is YAML, for a text field the word as it stands; null clears. For --set. */

@@ -20,8 +20,8 @@ struct walk {
     char path[512];
     size_t len;
     const char *wanted;
-    size_t best_len; /* of the part of wanted that was found */
-    size_t line;
+    size_t best_len;     /* of the part of wanted that was found */
+    size_t line, column; /* from 1 */
 };
 
 static void append(struct walk *w, const char *name)
@@ -33,13 +33,14 @@ static void append(struct walk *w, const char *name)
 }
 
 /* The path of now is wanted's, or of what holds it: the longest wins. */
-static void look(struct walk *w, size_t line)
+static void look(struct walk *w, const yaml_mark_t *mark)
 {
     size_t n = w->len;
     bool fits = strncmp(w->path, w->wanted, n) == 0 && (w->wanted[n] == 0 || w->wanted[n] == '.');
     if (fits && n > w->best_len) {
         w->best_len = n;
-        w->line = line + 1;
+        w->line = mark->line + 1;
+        w->column = mark->column + 1;
     }
 }
 
@@ -77,7 +78,7 @@ static void on_event(struct walk *w, const yaml_event_t *e)
     struct level *l = w->depth > 0 && w->depth <= MAX_DEPTH ? &w->levels[w->depth - 1] : NULL;
     if (l && !l->list && !l->value_next && e->type == YAML_SCALAR_EVENT) {
         append(w, (const char *)e->data.scalar.value);
-        look(w, e->start_mark.line);
+        look(w, &e->start_mark);
         l->value_next = true;
         return;
     }
@@ -85,7 +86,7 @@ static void on_event(struct walk *w, const yaml_event_t *e)
         char idx[24];
         snprintf(idx, sizeof idx, "%zu", l->idx++);
         append(w, idx);
-        look(w, e->start_mark.line);
+        look(w, &e->start_mark);
     }
     if (opens) {
         enter(w, e->type == YAML_SEQUENCE_START_EVENT);
@@ -94,13 +95,13 @@ static void on_event(struct walk *w, const yaml_event_t *e)
     }
 }
 
-size_t text_locate(const char *text, size_t len, const char *path)
+bool text_place(const char *text, size_t len, const char *path, size_t *line, size_t *column)
 {
     struct walk w = {.wanted = path};
     yaml_parser_t parser;
     yaml_event_t event;
     if (!yaml_parser_initialize(&parser)) {
-        return 0;
+        return false;
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);
     bool more = true;
@@ -110,5 +111,13 @@ size_t text_locate(const char *text, size_t len, const char *path)
         yaml_event_delete(&event);
     }
     yaml_parser_delete(&parser);
-    return w.line;
+    *line = w.line;
+    *column = w.column;
+    return w.line > 0;
+}
+
+size_t text_locate(const char *text, size_t len, const char *path)
+{
+    size_t line, column;
+    return text_place(text, len, path, &line, &column) ? line : 0;
 }

@@ -22,9 +22,9 @@ int cli_channel(struct cli *cli, struct rpc_channel **out, struct error *err)
     return 0;
 }
 
-int cli_call(struct cli *cli, const char *method, const ProtobufCMessage *request,
-             const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
-             struct error *err)
+int cli_call_within(struct cli *cli, const char *method, const ProtobufCMessage *request,
+                    const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
+                    int64_t deadline_ms, struct error *err)
 {
     struct rpc_channel *channel;
     char path[128];
@@ -32,15 +32,23 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessage *reques
     if (cli_channel(cli, &channel, err)) {
         return -1;
     }
-    return rpc_call(channel, path, request, descriptor, reply, CALL_DEADLINE_MS, err);
+    return rpc_call(channel, path, request, descriptor, reply, deadline_ms, err);
+}
+
+int cli_call(struct cli *cli, const char *method, const ProtobufCMessage *request,
+             const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
+             struct error *err)
+{
+    return cli_call_within(cli, method, request, descriptor, reply, CALL_DEADLINE_MS, err);
 }
 
 int cli_fail(const struct error *err)
 {
     fprintf(stderr, "tandem: %s\n", err->text);
     if (err->code == ERR_UNAUTHENTICATED) {
-        fprintf(stderr, "tandem: set TANDEM_TOKEN_FILE to the server's token file "
-                        "(DATA_DIR/dev-token)\n");
+        fprintf(stderr,
+                "tandem: put your token into ~/.config/tandem/token, or its file's name into "
+                "TANDEM_TOKEN_FILE (with tandemd --dev: DATA_DIR/dev-token)\n");
     }
     return err->code == ERR_UNAVAILABLE ? EXIT_UNREACHABLE : EXIT_FAILED;
 }

@@ -1,7 +1,9 @@
 /* What every verb of `tandem` gets: the flags that all share, the terminal, the way to the server.
  *
  * A verb is one file with one `const struct verb`; verbs.c lists them. run() gets argv with the
- * verb's name at 0 and without the shared flags, and returns the exit code. */
+ * verb's name at 0 and without the shared flags, and returns the exit code. A verb that has others
+ * below it (`tandem admin token create`) has them in subverbs and no run; theirs get all the words
+ * ("admin token create") at 0. */
 #ifndef TANDEM_CLIENTS_CLI_H
 #define TANDEM_CLIENTS_CLI_H
 
@@ -40,7 +42,8 @@ struct verb {
     const char *help; /* one line */
     const char *text; /* what --help says below that: flags, an example */
     int (*run)(struct cli *cli, int argc, char **argv);
-    bool text_only; /* -o json and the like are refused, not ignored */
+    bool text_only;                     /* -o json and the like are refused, not ignored */
+    const struct verb *const *subverbs; /* ends with NULL; NULL = none */
 };
 
 /* Ends with NULL; in the order in which help lists them. */
@@ -52,6 +55,10 @@ int cli_channel(struct cli *cli, struct rpc_channel **out, struct error *err);
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessage *request,
              const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
              struct error *err);
+/* The same for what may take long. */
+int cli_call_within(struct cli *cli, const char *method, const ProtobufCMessage *request,
+                    const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
+                    int64_t deadline_ms, struct error *err);
 /* Prints "tandem: TEXT" and gives the exit code that fits err. */
 int cli_fail(const struct error *err);
 /* Prints "tandem VERB: TEXT", points to --help, gives EXIT_USAGE. */

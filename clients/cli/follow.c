@@ -341,7 +341,7 @@ int follow_job(struct cli *cli, const char *ref, bool quiet)
         code = report(&f);
     } else {
         clear_bar(&f);
-        fprintf(stderr, "tandem: detached; the job goes on (tandem watch %s)\n", f.id);
+        fprintf(stderr, "tandem: detached; the job runs on (tandem watch %s)\n", f.id);
         code = EXIT_DETACHED;
     }
     if (f.job) {

@@ -127,10 +127,15 @@ int job_action(struct cli *cli, int argc, char **argv, const char *method)
         return cli_usage(argv[0], "which job? Give its number or its name");
     }
     JobRef q = JOB_REF__INIT;
+    q.job = (char *)(uintptr_t)word;
+    return job_change(cli, method, &q.base);
+}
+
+int job_change(struct cli *cli, const char *method, const ProtobufCMessage *request)
+{
     ProtobufCMessage *reply;
     struct error err;
-    q.job = (char *)(uintptr_t)word;
-    if (cli_call(cli, method, &q.base, &job__descriptor, &reply, &err)) {
+    if (cli_call(cli, method, request, &job__descriptor, &reply, &err)) {
         return cli_fail(&err);
     }
     const Job *job = (const Job *)reply;

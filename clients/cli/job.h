@@ -21,5 +21,7 @@ int job_report_end(const struct cli *cli, const Job *job);
 void job_layout(const JobSpec *spec, char *out, size_t size);
 /* Runs "Jobs/Cancel" and the like on argv's only word, prints what became of the job. */
 int job_action(struct cli *cli, int argc, char **argv, const char *method);
+/* One call that answers with the job as it is then, and prints that. Gives the exit code. */
+int job_change(struct cli *cli, const char *method, const ProtobufCMessage *request);
 
 #endif

@@ -107,32 +107,88 @@ static int apply_sets(JobSpec *spec, const char *const *sets, int num_sets, stru
     return 0;
 }
 
-int job_file_read(const char *file, const char *const *sets, int num_sets, JobSpec **out,
+static int parse(struct job_file *f, const char *file, struct error *err)
+{
+    char dir[PATH_MAX];
+    ProtobufCMessage *message;
+    if (text_parse(f->name, f->text, f->len, &job_spec__descriptor, &message, err)) {
+        return -1;
+    }
+    f->spec = (JobSpec *)message;
+    if (folder_of(file, dir, err)) {
+        return -1;
+    }
+    job_file_resolve(f->spec, dir);
+    return apply_sets(f->spec, f->sets, f->num_sets, err);
+}
+
+int job_file_read(struct job_file *out, const char *file, const char *const *sets, int num_sets,
                   struct error *err)
 {
-    char dir[PATH_MAX], *text;
-    size_t len;
     bool is_stdin = strcmp(file, "-") == 0;
-    if (is_stdin ? read_stdin(&text, &len, err)
-                 : fs_read_file(file, TEXT_MAX_BYTES, &text, &len, err)) {
+    struct job_file f = {.name = is_stdin ? "stdin" : file, .sets = sets, .num_sets = num_sets};
+    if (is_stdin ? read_stdin(&f.text, &f.len, err)
+                 : fs_read_file(file, TEXT_MAX_BYTES, &f.text, &f.len, err)) {
         return -1;
     }
-    ProtobufCMessage *message;
-    int r = text_parse(is_stdin ? "stdin" : file, text, len, &job_spec__descriptor, &message, err);
-    free(text);
-    if (r) {
+    if (parse(&f, file, err)) {
+        job_file_free(&f);
         return -1;
     }
-    JobSpec *spec = (JobSpec *)message;
-    if (folder_of(file, dir, err)) {
-        job_spec__free_unpacked(spec, NULL);
-        return -1;
-    }
-    job_file_resolve(spec, dir);
-    if (apply_sets(spec, sets, num_sets, err)) {
-        job_spec__free_unpacked(spec, NULL);
-        return -1;
-    }
-    *out = spec;
+    *out = f;
     return 0;
+}
+
+void job_file_free(struct job_file *f)
+{
+    if (f->spec) {
+        job_spec__free_unpacked(f->spec, NULL);
+    }
+    free(f->text);
+    *f = (struct job_file){0};
+}
+
+/* The field that a text begins with; false: with none. */
+static bool leading_field(const char *text, char out[128])
+{
+    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+    if (n == 0 || n >= 128 || text[n] != ':') {
+        return false;
+    }
+    memcpy(out, text, n);
+    out[n] = 0;
+    char first[128];
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(out, "."), out);
+    return protobuf_c_message_descriptor_get_field_by_name(&job_spec__descriptor, first) != NULL;
+}
+
+/* Is one path the other, or below it? */
+static bool covers(const char *path, size_t len, const char *other)
+{
+    size_t n = strlen(other), shorter = n < len ? n : len;
+    return strncmp(path, other, shorter) == 0 &&
+           (n == len || (n < len ? path : other)[shorter] == '.');
+}
+
+bool job_file_place(const struct job_file *f, struct error *err)
+{
+    char field[128];
+    size_t line, column;
+    if (!leading_field(err->text, field)) {
+        return false;
+    }
+    for (int i = f->num_sets; i-- > 0;) {
+        size_t len = strcspn(f->sets[i], "=");
+        /* Of "training.steps" itself, or of "training" for a fault between its fields. */
+        if (covers(f->sets[i], len, field)) {
+            error_wrap(err, "--set %.200s", f->sets[i]);
+            return true;
+        }
+    }
+    if (text_place(f->text, f->len, field, &line, &column)) {
+        error_wrap(err, "%s:%zu:%zu", f->name, line, column);
+    } else {
+        error_wrap(err, "%s", f->name);
+    }
+    return true;
 }

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "clients/cli/args.h"
+#include "clients/cli/collect.h"
 #include "clients/cli/human.h"
 #include "clients/cli/job.h"
 #include "clients/cli/list.h"
@@ -10,25 +11,10 @@
 #include "clients/cli/verbs.h"
 #include "proto/text.h"
 
-enum { PAGE = 200, MAX_JOBS = 100000, MAX_STATES = 16 };
-
-struct jobs {
-    Job **items; /* owned */
-    size_t num, cap;
-};
-
-static void add(struct jobs *j, Job *job)
-{
-    if (j->num == j->cap) {
-        j->cap = j->cap ? 2 * j->cap : 64;
-        j->items = realloc(j->items, j->cap * sizeof(Job *));
-        ASSERT(j->items);
-    }
-    j->items[j->num++] = job;
-}
+enum { PAGE = 200, MAX_JOBS = COLLECT_MAX, MAX_STATES = 16 };
 
 /* All pages, or as many as limit jobs. */
-static int fetch(struct cli *cli, ListJobsRequest *q, int64_t limit, struct jobs *out,
+static int fetch(struct cli *cli, ListJobsRequest *q, int64_t limit, struct collect *out,
                  struct error *err)
 {
     q->has_page_size = q->has_before_id = 1;
@@ -40,10 +26,7 @@ static int fetch(struct cli *cli, ListJobsRequest *q, int64_t limit, struct jobs
             return -1;
         }
         ListJobsReply *r = (ListJobsReply *)reply;
-        for (size_t i = 0; i < r->n_jobs; i++) {
-            add(out, r->jobs[i]);
-        }
-        r->n_jobs = 0;
+        collect_take(out, (ProtobufCMessage **)r->jobs, &r->n_jobs);
         int64_t next = r->next_before_id;
         list_jobs_reply__free_unpacked(r, NULL);
         if (next == 0 || (int64_t)out->num >= limit) {
@@ -92,11 +75,13 @@ static void add_row(struct table *t, const Job *j, bool csv)
     table_cell(t, j->cause, NULL, NULL);
 }
 
-static void print(const struct cli *cli, const struct jobs *jobs, bool all)
+static void print(const struct cli *cli, const struct collect *jobs, bool all)
 {
-    static const char *const names[] = {">id",   "name",          "state",    ">step",
+    static const char *const names[] = {">id",   "~name",         "state",    ">step",
                                         ">loss", ">tokens_per_s", ">devices", ">attempt",
-                                        "user",  "created",       "cause",    NULL};
+                                        "~user", "created",       "~cause",   NULL};
+    static const char *const drop[] = {"attempt", "devices", "tokens_per_s", "created",
+                                       "user",    "cause",   "loss",         NULL};
     static const char *const csv_names[] = {
         "id",      "name",    "state", "step",    "total_steps", "loss", "tokens_per_s",
         "devices", "attempt", "user",  "created", "cause",       NULL};
@@ -110,8 +95,9 @@ static void print(const struct cli *cli, const struct jobs *jobs, bool all)
         return;
     }
     struct table *t = table_new(csv ? csv_names : names);
+    table_drop_first(t, drop);
     for (size_t i = 0; i < jobs->num; i++) {
-        add_row(t, jobs->items[i], csv);
+        add_row(t, (const Job *)jobs->items[i], csv);
     }
     table_print(t, cli);
     table_free(t);
@@ -164,7 +150,7 @@ static int run(struct cli *cli, int argc, char **argv)
     if (limit < 1) {
         return cli_usage(argv[0], "--limit: at least 1");
     }
-    struct jobs jobs = {0};
+    struct collect jobs = {0};
     struct error err;
     int code = EXIT_DONE;
     if (fetch(cli, &q, limit, &jobs, &err)) {
@@ -172,10 +158,7 @@ static int run(struct cli *cli, int argc, char **argv)
     } else {
         print(cli, &jobs, all);
     }
-    for (size_t i = 0; i < jobs.num; i++) {
-        job__free_unpacked(jobs.items[i], NULL);
-    }
-    free(jobs.items);
+    collect_free(&jobs);
     return code;
 }
 
@@ -188,6 +171,7 @@ const struct verb verb_ls = {
             "  -s, --state S  only these: queued, running, paused, succeeded, failed, ...\n"
             "  -t, --tenant T only this tenant's\n"
             "  -n, --limit N  the newest N\n\n"
+            "A narrow terminal cuts names and leaves columns out; -o csv and json have all.\n\n"
             "  tandem ls --state failed -n 10\n"
             "  tandem ls -a -o csv > jobs.csv\n",
     .run = run,

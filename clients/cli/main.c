@@ -2,6 +2,7 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,26 +12,37 @@
 
 enum { MAX_ARGS = 1024 };
 
+static void print_verbs(FILE *f, const struct verb *const *verbs)
+{
+    for (const struct verb *const *v = verbs; *v; v++) {
+        fprintf(f, "  %-10s %s\n", (*v)->name, (*v)->help);
+    }
+}
+
 static void print_overview(FILE *f)
 {
     fprintf(f, "tandem: submit training jobs and follow them\n\nusage: tandem VERB ... "
                "[--server HOST:PORT|unix:/PATH] [-o table|json|csv|yaml]\n\n");
-    for (const struct verb *const *v = cli_verbs; *v; v++) {
-        fprintf(f, "  %-10s %s\n", (*v)->name, (*v)->help);
-    }
+    print_verbs(f, cli_verbs);
     fprintf(f, "\n`tandem VERB --help` teaches each of them. The server is found by --server, by\n"
                "TANDEM_SERVER and TANDEM_TOKEN_FILE, or where `tandemd --dev` noted it.\n");
 }
 
-static void print_help(const struct verb *v)
+/* words: the verb as it is called, "admin token". */
+static void print_help(FILE *f, const char *words, const struct verb *v)
 {
-    printf("usage: tandem %s %s\n\n%c%s.\n\n%s", v->name, v->args, v->help[0] - 'a' + 'A',
-           v->help + 1, v->text);
+    fprintf(f, "usage: tandem %s %s\n\n%c%s.\n\n", words, v->args, v->help[0] - 'a' + 'A',
+            v->help + 1);
+    if (v->subverbs) {
+        print_verbs(f, v->subverbs);
+        fprintf(f, "\n`tandem %s VERB --help` teaches each of them.\n\n", words);
+    }
+    fputs(v->text, f);
 }
 
-static const struct verb *find_verb(const char *name)
+static const struct verb *find_verb(const struct verb *const *verbs, const char *name)
 {
-    for (const struct verb *const *v = cli_verbs; *v; v++) {
+    for (const struct verb *const *v = verbs; *v; v++) {
         if (strcmp((*v)->name, name) == 0) {
             return *v;
         }
@@ -38,17 +50,17 @@ static const struct verb *find_verb(const char *name)
     return NULL;
 }
 
-static int unknown_verb(const char *name)
+/* words: of the verb above, NULL = none. */
+static int unknown_verb(const struct verb *const *verbs, const char *words, const char *name)
 {
     const char *names[64] = {0};
-    for (size_t i = 0; cli_verbs[i] && i < 63; i++) {
-        names[i] = cli_verbs[i]->name;
+    for (size_t i = 0; verbs[i] && i < 63; i++) {
+        names[i] = verbs[i]->name;
     }
     const char *near = text_nearest(name, names);
-    if (near) {
-        return cli_usage(NULL, "there is no verb \"%s\"; did you mean \"%s\"?", name, near);
-    }
-    return cli_usage(NULL, "there is no verb \"%s\"", name);
+    return cli_usage(words, "there is no verb \"%s%s%s\"%s%s%s", words ? words : "",
+                     words ? " " : "", name, near ? "; did you mean \"" : "", near ? near : "",
+                     near ? "\"?" : "");
 }
 
 static int read_format(const char *word, enum cli_format *out)
@@ -112,14 +124,53 @@ static void look_at_terminal(struct cli *cli)
     cli->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 static bool wants_help(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+        if (is_help(argv[i])) {
             return true;
         }
     }
     return false;
+}
+
+/* Goes down as far as the words are verbs, then runs the last or, with help, tells of it. */
+static int run_verb(struct cli *cli, const struct verb *const *verbs, bool help, int argc,
+                    char **argv)
+{
+    static char words[64];
+    const struct verb *v = NULL;
+    for (;; argc--, argv++) {
+        const struct verb *next = find_verb(verbs, argv[0]);
+        if (!next) {
+            return unknown_verb(verbs, v ? words : NULL, argv[0]);
+        }
+        v = next;
+        size_t n = strlen(words);
+        snprintf(words + n, sizeof words - n, "%s%s", n ? " " : "", v->name);
+        if (!v->subverbs || argc == 1 || is_help(argv[1])) {
+            break;
+        }
+        verbs = v->subverbs;
+    }
+    if (help || wants_help(argc, argv)) {
+        print_help(stdout, words, v);
+        return EXIT_DONE;
+    }
+    if (v->subverbs) {
+        print_help(stderr, words, v);
+        return EXIT_USAGE;
+    }
+    if (v->text_only && cli->format != FORMAT_TABLE) {
+        return cli_usage(words, "it writes text only; leave -o out");
+    }
+    argv[0] = words;
+    return v->run(cli, argc, argv);
 }
 
 static int run(struct cli *cli, int argc, char **argv)
@@ -133,30 +184,15 @@ static int run(struct cli *cli, int argc, char **argv)
         return EXIT_USAGE;
     }
     const char *name = strcmp(argv[0], "--version") == 0 ? "version" : argv[0];
-    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        const struct verb *v = argc > 1 ? find_verb(argv[1]) : NULL;
-        if (argc > 1 && !v) {
-            return unknown_verb(argv[1]);
-        }
-        if (v) {
-            print_help(v);
-        } else {
-            print_overview(stdout);
-        }
+    bool help = strcmp(name, "help") == 0 || is_help(name);
+    if (help && argc == 1) {
+        print_overview(stdout);
         return EXIT_DONE;
     }
-    const struct verb *v = find_verb(name);
-    if (!v) {
-        return unknown_verb(name);
+    if (!help) {
+        argv[0] = (char *)(uintptr_t)name;
     }
-    if (wants_help(argc, argv)) {
-        print_help(v);
-        return EXIT_DONE;
-    }
-    if (v->text_only && cli->format != FORMAT_TABLE) {
-        return cli_usage(v->name, "it writes text only; leave -o out");
-    }
-    return v->run(cli, argc, argv);
+    return run_verb(cli, cli_verbs, help, argc - help, argv + help);
 }
 
 int main(int argc, char **argv)

@@ -14,7 +14,7 @@
 
 /* All that one call holds. */
 struct planning {
-    JobSpec *spec;
+    struct job_file file;
     ProbeReply *facts;
     ClusterSpec *cluster;
     Plan *plan;
@@ -35,36 +35,39 @@ static void planning_free(struct planning *p)
     if (p->facts) {
         probe_reply__free_unpacked(p->facts, NULL);
     }
-    if (p->spec) {
-        job_spec__free_unpacked(p->spec, NULL);
-    }
+    job_file_free(&p->file);
+}
+
+static int fail(const struct planning *p, struct error *err)
+{
+    return job_file_place(&p->file, err) ? -1 : error_wrap(err, "%s", p->file.name);
 }
 
 static int make_plan(struct planning *p, const char *file, const char *cluster_file,
                      const struct arg_texts *sets, struct error *err)
 {
-    if (job_file_read(file, sets->items, sets->num, &p->spec, err) != 0) {
+    if (job_file_read(&p->file, file, sets->items, sets->num, err) != 0) {
         return -1;
     }
-    if (spec_check(p->spec, err) != 0) {
-        return error_wrap(err, "%s", file);
+    if (spec_check(p->file.spec, err) != 0) {
+        return fail(p, err);
     }
     if (cluster_file && local_cluster_read(cluster_file, &p->cluster, err) != 0) {
         return -1;
     }
-    if (local_probe(p->spec, !cluster_file, &p->facts, err) != 0) {
-        return error_wrap(err, "%s", file);
+    if (local_probe(p->file.spec, !cluster_file, &p->facts, err) != 0) {
+        return fail(p, err);
     }
     if (!p->cluster) {
         p->cluster = local_cluster_new(p->facts->peak_flops_fp32, p->facts->peak_flops_fp64);
     }
-    struct plan_input in = {.spec = p->spec,
+    struct plan_input in = {.spec = p->file.spec,
                             .model = p->facts->model,
                             .train = (const DataFacts *const *)p->facts->sources,
                             .num_train = p->facts->n_sources,
                             .cluster = p->cluster};
     if (plan_build(&in, &p->plan, err) != 0) {
-        return error_wrap(err, "%s", file);
+        return fail(p, err);
     }
     p->summary = plan_summary(p->plan);
     return 0;

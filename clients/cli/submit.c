@@ -76,16 +76,18 @@ static void print_reply(const struct cli *cli, const SubmitReply *r, bool quiet)
     fflush(stdout);
 }
 
-static int submit_spec(struct cli *cli, JobSpec *spec, bool dry_run, bool quiet, SubmitReply **out)
+static int submit_spec(struct cli *cli, const struct job_file *job, bool dry_run, bool quiet,
+                       SubmitReply **out)
 {
     SubmitRequest q = SUBMIT_REQUEST__INIT;
     char key[33];
     struct error err;
-    q.spec = spec;
+    q.spec = job->spec;
     q.idempotency_key = key;
     q.has_dry_run = 1;
     q.dry_run = dry_run;
     if (random_key(key, &err) || submit(cli, &q, out, &err)) {
+        job_file_place(job, &err);
         return cli_fail(&err);
     }
     print_reply(cli, *out, quiet);
@@ -110,13 +112,13 @@ static int run(struct cli *cli, int argc, char **argv)
         return cli_usage(argv[0], "which job file? `tandem init` writes one to start from");
     }
     struct error err;
-    JobSpec *spec;
-    if (job_file_read(file, sets.items, sets.num, &spec, &err)) {
+    struct job_file job;
+    if (job_file_read(&job, file, sets.items, sets.num, &err)) {
         return cli_fail(&err);
     }
     SubmitReply *reply = NULL;
-    int code = submit_spec(cli, spec, dry_run, quiet, &reply);
-    job_spec__free_unpacked(spec, NULL);
+    int code = submit_spec(cli, &job, dry_run, quiet, &reply);
+    job_file_free(&job);
     if (code == EXIT_DONE && reply->job && (follow || wait)) {
         char id[32];
         snprintf(id, sizeof id, "%lld", (long long)reply->job->id);

@@ -4,11 +4,13 @@
 
 #include "clients/cli/cli.h"
 
+extern const struct verb verb_admin;
 extern const struct verb verb_cancel;
 extern const struct verb verb_ckpt;
 extern const struct verb verb_doctor;
 extern const struct verb verb_explain;
 extern const struct verb verb_generate;
+extern const struct verb verb_hold;
 extern const struct verb verb_init;
 extern const struct verb verb_logs;
 extern const struct verb verb_ls;
@@ -16,6 +18,8 @@ extern const struct verb verb_metrics;
 extern const struct verb verb_nodes;
 extern const struct verb verb_pause;
 extern const struct verb verb_plan;
+extern const struct verb verb_priority;
+extern const struct verb verb_release;
 extern const struct verb verb_resume;
 extern const struct verb verb_show;
 extern const struct verb verb_submit;

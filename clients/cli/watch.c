@@ -24,7 +24,8 @@ const struct verb verb_watch = {
         "Shows progress, loss, gradient norm, speed and the time that is left, and each change of\n"
         "state. It follows the job through restarts and waits while the server is away. Ctrl-C\n"
         "detaches; it never stops the job.\n\n"
-        "Exit code: 0 the job succeeded, 3 it failed or was cancelled, 4 no server.\n\n"
+        "Exit code: 0 the job succeeded, 3 it failed or was cancelled, 4 no server, 130 after\n"
+        "Ctrl-C (so that what follows `&&` isn't run).\n\n"
         "  tandem watch shakespeare\n",
     .run = run,
     .text_only = true,

@@ -7,3 +7,8 @@ add_test(NAME roots_e2e_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/roots_test.py)
 set_tests_properties(roots_e2e_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
   ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+# The verbs against a server that is a fake.
+add_test(NAME admin_cli_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/admin_cli_test.py)
+set_tests_properties(admin_cli_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
+  ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")

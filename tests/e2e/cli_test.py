@@ -111,11 +111,11 @@ def state(job):
 class Terminal:
     """A command on a pseudo terminal."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, env=None):
         self.text = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execve(BIN / "tandem", ["tandem", *map(str, args)], ENV)
+            os.execve(BIN / "tandem", ["tandem", *map(str, args)], {**ENV, **(env or {})})
 
     def read_until(self, pattern):
         until = time.monotonic() + DEADLINE
@@ -454,14 +454,62 @@ class Endings(unittest.TestCase):
         self.assertIn("connected", out)
 
 
+class InTheQueue(unittest.TestCase):
+    def test_a_waiting_job_is_held_moved_and_released(self):
+        blocker = submit("fills-it", 1000000, parallel={"data": 4})
+        try:
+            wait_for(lambda: state(blocker) == "RUNNING")
+            job = submit("waits", 1)
+            self.assertIn("HELD", tandem("hold", job).stdout)
+            self.assertEqual(state(job), "HELD")
+            self.assertEqual(tandem("priority", job, "high").returncode, 0)
+            self.assertEqual(json.loads(tandem("priority", job, 800, "-o", "json").stdout)["priority"],
+                             800)
+            for words in ((job,), (job, "urgent"), (job, 1001), (job, -1)):
+                self.assertEqual(tandem("priority", *words).returncode, 2, words)
+            self.assertIn("QUEUED", tandem("release", "waits").stdout)
+        finally:
+            tandem("cancel", blocker)
+        self.assertEqual(tandem("watch", job).returncode, 0)
+        self.assertEqual(tandem("hold", job).returncode, 1, "it has ended")
+
+    def test_what_the_server_refuses_is_told_with_its_place(self):
+        path = FOLDER / "later.yaml"
+        spec = json.loads(job_file("later", 3).read_text())
+        path.write_text("# first line\n" + json.dumps(spec, indent=2).replace(
+            '"steps": 3', '"steps": 0'))
+        line = path.read_text().splitlines()
+        number = [i for i, text in enumerate(line, 1) if '"steps": 0' in text][0]
+        for verb in (["submit", path], ["submit", path, "--dry-run"], ["plan", path]):
+            done = tandem(*verb)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, rf"^tandem: .*later\.yaml:{number}:5: training\.steps: ")
+        done = tandem("submit", path, "--set", "training.steps=-4")
+        self.assertIn("--set training.steps=-4: training.steps: ", done.stderr)
+        done = tandem("submit", path, "--set", "training.steps=1", "--set",
+                      "data.train.0.path=/nowhere/x.bin")
+        self.assertIn("--set data.train.0.path=/nowhere/x.bin: data.train: /nowhere/x.bin: ",
+                      done.stderr)
+
+
 class OnATerminal(unittest.TestCase):
+    def test_ls_fits_a_narrow_one(self):
+        job = submit("a-job-with-a-name-that-is-quite-long-for-a-terminal", 1)
+        tandem("watch", job)
+        for columns in (40, 60):
+            shown = Terminal("ls", "-a", env={"COLUMNS": str(columns), "NO_COLOR": "1"})
+            self.assertEqual(shown.close(), 0)
+            lines = shown.text.splitlines()
+            self.assertLessEqual(max(map(len, lines)), columns, shown.text)
+            self.assertRegex(shown.text, "a-job-w.*\u2026 +SUCCEEDED")
+
     def test_watch_draws_one_bar_and_detaches(self):
         job = submit("drawn", 1000000)
         watch = Terminal("watch", "drawn")
         self.assertTrue(watch.read_until(r"\r[^\n]*drawn [^\n]*\d+/1000000 [^\n]*loss"))
         watch.interrupt()
         self.assertEqual(watch.close(), 130)
-        self.assertRegex(watch.text, r"(\n|\r|\033\[K)tandem: detached", "on a line of its own")
+        self.assertRegex(watch.text, r"(\n|\r|\033\[K)tandem: detached; the job runs on", "on a line of its own")
         self.assertIn("\033[36m", watch.text)
         self.assertEqual(state(job), "RUNNING")
         tandem("cancel", job)

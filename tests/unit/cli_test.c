@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "clients/cli/args.h"
 #include "clients/cli/curve.h"
+#include "clients/cli/duration.h"
 #include "clients/cli/generate.h"
 #include "clients/cli/human.h"
 #include "clients/cli/job.h"
@@ -173,24 +174,133 @@ static void table_is_aligned_by_characters(void **state)
     (void)state;
     struct table *t = small_table();
     struct buf b = {0};
-    table_write(t, &b, false, false);
+    table_write(t, &b, &(struct table_look){0});
     assert_string_equal(b.data, "ID  NAME     NOTE\n"
                                 " 1  caf\xC3\xA9     1.2k\n"
                                 "10  a,b \"c\"\n");
     buf_clear(&b);
-    table_write(t, &b, false, true);
+    table_write(t, &b, &(struct table_look){.colour = true});
     assert_non_null(strstr(b.data, "\033[32m1.2k\033[0m\n"));
     buf_free(&b);
     table_free(t);
 }
 
 /* csv carries the raw numbers, and quotes what would break it. */
+/* A narrow terminal cuts long words, then leaves out what matters least; lines fit in the end. */
+static void a_table_gives_way_to_a_narrow_terminal(void **state)
+{
+    (void)state;
+    static const char *const names[] = {">id", "~name", "state", "user", NULL};
+    static const char *const drop[] = {"user", NULL};
+    struct table *t = table_new(names);
+    table_drop_first(t, drop);
+    static const char *const cells[] = {
+        "7",  "\xC3\xA9t\xC3\xA9-with-a-long-name", "RUNNING", "ann", "12", "short", "QUEUED",
+        "bob"};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        table_cell(t, cells[i], NULL, NULL);
+    }
+    static const struct {
+        size_t width;
+        bool utf8;
+        const char *expected;
+    } cases[] = {
+        {40, true,
+         "ID  NAME                  STATE    USER\n"
+         " 7  \xC3\xA9t\xC3\xA9-with-a-long-name  RUNNING  ann\n"
+         "12  short                 QUEUED   bob\n"},
+        {30, true,
+         "ID  NAME         STATE    USER\n"
+         " 7  \xC3\xA9t\xC3\xA9-with-a\xE2\x80\xA6  RUNNING  ann\n"
+         "12  short        QUEUED   bob\n"},
+        {30, false,
+         "ID  NAME         STATE    USER\n"
+         " 7  \xC3\xA9t\xC3\xA9-with-..  RUNNING  ann\n"
+         "12  short        QUEUED   bob\n"},
+        {22, true,
+         "ID  NAME       STATE\n"
+         " 7  \xC3\xA9t\xC3\xA9-with\xE2\x80\xA6  RUNNING\n"
+         "12  short      QUEUED\n"},
+        {3, true,
+         "ID  NAME      STATE\n"
+         " 7  \xC3\xA9t\xC3\xA9-wit\xE2\x80\xA6  RUNNING\n"
+         "12  short     QUEUED\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buf b = {0};
+        table_write(t, &b, &(struct table_look){.width = cases[i].width, .utf8 = cases[i].utf8});
+        assert_string_equal(b.data, cases[i].expected);
+        buf_free(&b);
+    }
+    table_free(t);
+}
+
+/* ---- spans and moments --------------------------------------------------------------------- */
+
+static void durations_are_read_with_their_units(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t s;
+    } good[] = {{"90d", 90 * 86400},
+                {"12h", 12 * 3600},
+                {"30m", 1800},
+                {"45s", 45},
+                {"2w", 14 * 86400},
+                {"1d12h", 129600},
+                {"0", 0},
+                {"0s", 0},
+                {"1h30m5s", 5405},
+                {"36500d", (int64_t)36500 * 86400}};
+    static const char *const bad[] = {"",
+                                      "90",
+                                      "d",
+                                      "1x",
+                                      "1d ",
+                                      " 1d",
+                                      "-1d",
+                                      "30m1h",
+                                      "1d1d",
+                                      "1.5h",
+                                      "99999999999999999999d",
+                                      "36601d",
+                                      "1d2",
+                                      "00"};
+    int64_t s;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_true(duration_read(good[i].text, &s));
+        assert_int_equal(s, good[i].s);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (duration_read(bad[i], &s)) {
+            fail_msg("\"%s\" was taken", bad[i]);
+        }
+    }
+}
+
+static void moments_are_days_or_spans_back(void **state)
+{
+    (void)state;
+    int64_t us, minute_us;
+    assert_true(duration_read_since("2d", 200000000000, &us));
+    assert_int_equal(us, 200000000000 - (int64_t)172800 * 1000000);
+    assert_true(duration_read_since("2026-03-01", 0, &us));
+    assert_true(duration_read_since("2026-03-01 01:30", 0, &minute_us));
+    assert_int_equal(minute_us - us, (int64_t)90 * 60 * 1000000);
+    assert_true(duration_read_since("2026-03-01T01:30", 0, &us));
+    assert_int_equal(us, minute_us);
+    assert_false(duration_read_since("yesterday", 0, &us));
+    assert_false(duration_read_since("2026-13-01", 0, &us));
+    assert_false(duration_read_since("2026-03-01 x", 0, &us));
+}
+
 static void csv_is_raw_and_quoted(void **state)
 {
     (void)state;
     struct table *t = small_table();
     struct buf b = {0};
-    table_write(t, &b, true, true);
+    table_write(t, &b, &(struct table_look){.csv = true, .colour = true});
     assert_string_equal(b.data, "id,name,note\n1,caf\xC3\xA9,1234\n10,\"a,b \"\"c\"\"\",\n");
     buf_free(&b);
     table_free(t);
@@ -497,24 +607,24 @@ static void relative_paths_become_absolute(void **state)
                  "  validation:\n    - {path: ../c.txt, format: text}\n");
     const char *sets[] = {"training.steps=5", "data.train.0.path=here.txt"};
     struct error err;
-    JobSpec *spec;
+    struct job_file job;
     char expected[PATH_MAX + 64];
-    assert_int_equal(job_file_read(f->file, NULL, 0, &spec, &err), 0);
+    assert_int_equal(job_file_read(&job, f->file, NULL, 0, &err), 0);
     snprintf(expected, sizeof expected, "%s/models/tiny", f->dir);
-    assert_string_equal(spec->model->path, expected);
+    assert_string_equal(job.spec->model->path, expected);
     snprintf(expected, sizeof expected, "%s/a.txt", f->dir);
-    assert_string_equal(spec->data->train[0]->path, expected);
-    assert_string_equal(spec->data->train[1]->path, "/abs/b.txt");
+    assert_string_equal(job.spec->data->train[0]->path, expected);
+    assert_string_equal(job.spec->data->train[1]->path, "/abs/b.txt");
     snprintf(expected, sizeof expected, "%s/../c.txt", f->dir);
-    assert_string_equal(spec->data->validation[0]->path, expected);
-    assert_string_equal(spec->data->tokenizer, "bytes");
-    job_spec__free_unpacked(spec, NULL);
+    assert_string_equal(job.spec->data->validation[0]->path, expected);
+    assert_string_equal(job.spec->data->tokenizer, "bytes");
+    job_file_free(&job);
 
-    assert_int_equal(job_file_read(f->file, sets, 2, &spec, &err), 0);
+    assert_int_equal(job_file_read(&job, f->file, sets, 2, &err), 0);
     snprintf(expected, sizeof expected, "%s/here.txt", f->cwd);
-    assert_string_equal(spec->data->train[0]->path, expected);
-    assert_int_equal(spec->training->steps, 5);
-    job_spec__free_unpacked(spec, NULL);
+    assert_string_equal(job.spec->data->train[0]->path, expected);
+    assert_int_equal(job.spec->training->steps, 5);
+    job_file_free(&job);
 }
 
 /* A fault in the file is told with its place; one in --set with its text. */
@@ -522,19 +632,57 @@ static void faults_are_told_with_their_place(void **state)
 {
     struct folder *f = *state;
     struct error err;
-    JobSpec *spec;
+    struct job_file job;
     write_job(f, "name: x\ntraining:\n  stpes: 3\n");
-    assert_int_equal(job_file_read(f->file, NULL, 0, &spec, &err), -1);
+    assert_int_equal(job_file_read(&job, f->file, NULL, 0, &err), -1);
     assert_non_null(strstr(err.text, "job.yaml:3:3"));
     assert_non_null(strstr(err.text, "steps"));
     write_job(f, "name: x\n");
     const char *const bad[] = {"steps", "=3", "training.stpes=3", "training.steps=many"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(job_file_read(f->file, &bad[i], 1, &spec, &err), -1);
+        assert_int_equal(job_file_read(&job, f->file, &bad[i], 1, &err), -1);
         assert_non_null(strstr(err.text, "--set"));
     }
-    assert_int_equal(job_file_read("/nowhere/job.yaml", NULL, 0, &spec, &err), -1);
+    assert_int_equal(job_file_read(&job, "/nowhere/job.yaml", NULL, 0, &err), -1);
     assert_non_null(strstr(err.text, "/nowhere/job.yaml"));
+}
+
+/* What the server finds wrong with a field is told with the place where the user wrote it. */
+static void faults_found_later_are_told_with_their_place(void **state)
+{
+    struct folder *f = *state;
+    static const struct {
+        const char *text, *expected;
+    } cases[] = {
+        {"training.steps: 0; wants more", "job.yaml:3:3: training.steps: 0; wants more"},
+        {"training.seq_len: required", "job.yaml:2:1: training.seq_len: required"},
+        {"data.train.0.format: unknown", "job.yaml:6:21: data.train.0.format: unknown"},
+        {"data.train: one source", "job.yaml:5:3: data.train: one source"},
+        {"retry.max_restarts: x", "job.yaml: retry.max_restarts: x"},
+        {"training.optimizer.lr: x", "--set training.optimizer.lr=9: training.optimizer.lr: x"},
+        {"training.optimizer: x", "--set training.optimizer.lr=9: training.optimizer: x"},
+        {"parallel.data: x", "--set parallel={data: 3}: parallel.data: x"},
+        {"training.optimizer.lr_x: y", "job.yaml:2:1: training.optimizer.lr_x: y"},
+        {"job 7: no such field", "job 7: no such field"},
+        {"spec: missing", "spec: missing"},
+        {"the disk is full", "the disk is full"},
+    };
+    const char *sets[] = {"training.optimizer.lr=9", "parallel={data: 3}"};
+    struct job_file job;
+    struct error err;
+    write_job(
+        f, "name: x\ntraining:\n  steps: 0\ndata:\n  train:\n    - {path: a.txt, format: text}\n");
+    assert_int_equal(job_file_read(&job, f->file, sets, 2, &err), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        error_set(&err, ERR_INVALID_ARGUMENT, "%s", cases[i].text);
+        job_file_place(&job, &err);
+        const char *text = err.text;
+        if (strncmp(text, f->dir, strlen(f->dir)) == 0) {
+            text += strlen(f->dir) + 1;
+        }
+        assert_string_equal(text, cases[i].expected);
+    }
+    job_file_free(&job);
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
@@ -569,20 +717,29 @@ static void layout_names_the_axes_above_one(void **state)
     assert_string_equal(small, "data 2,");
 }
 
+static void check_verbs(const struct verb *const *verbs)
+{
+    for (size_t i = 0; verbs[i]; i++) {
+        const struct verb *v = verbs[i];
+        assert_true((v->run != NULL) != (v->subverbs != NULL));
+        assert_true(strlen(v->name) <= 10 && strlen(v->help) > 5 && strlen(v->text) > 5);
+        assert_non_null(v->args);
+        assert_true(v->help[0] >= 'a' && v->help[0] <= 'z');
+        assert_true(v->text[strlen(v->text) - 1] == '\n');
+        for (size_t k = 0; k < i; k++) {
+            assert_string_not_equal(v->name, verbs[k]->name);
+        }
+        if (v->subverbs) {
+            check_verbs(v->subverbs);
+        }
+    }
+}
+
 /* Every verb can be found, taught and listed. */
 static void every_verb_has_a_name_and_help(void **state)
 {
     (void)state;
-    for (size_t i = 0; cli_verbs[i]; i++) {
-        const struct verb *v = cli_verbs[i];
-        assert_non_null(v->run);
-        assert_true(strlen(v->name) <= 10 && strlen(v->help) > 5 && strlen(v->text) > 5);
-        assert_non_null(v->args);
-        assert_true(v->help[0] >= 'a' && v->help[0] <= 'z');
-        for (size_t k = 0; k < i; k++) {
-            assert_string_not_equal(v->name, cli_verbs[k]->name);
-        }
-    }
+    check_verbs(cli_verbs);
 }
 
 int main(void)
@@ -597,6 +754,9 @@ int main(void)
         cmocka_unit_test(model_references_are_split_at_the_last_at),
         cmocka_unit_test(table_is_aligned_by_characters),
         cmocka_unit_test(csv_is_raw_and_quoted),
+        cmocka_unit_test(a_table_gives_way_to_a_narrow_terminal),
+        cmocka_unit_test(durations_are_read_with_their_units),
+        cmocka_unit_test(moments_are_days_or_spans_back),
         cmocka_unit_test(curve_csv_has_full_precision_in_the_order_asked_for),
         cmocka_unit_test(step_survives_the_way_through_a_curve),
         cmocka_unit_test(unknown_series_names_the_nearest),
@@ -609,6 +769,7 @@ int main(void)
         cmocka_unit_test(plot_stands_odd_data_and_sizes),
         IN_FOLDER(relative_paths_become_absolute),
         IN_FOLDER(faults_are_told_with_their_place),
+        IN_FOLDER(faults_found_later_are_told_with_their_place),
         cmocka_unit_test(states_are_words),
         cmocka_unit_test(layout_names_the_axes_above_one),
         cmocka_unit_test(every_verb_has_a_name_and_help),
