@@ -45,20 +45,15 @@ add_custom_command(
   DEPENDS ${proto_files} ${CMAKE_SOURCE_DIR}/proto/docs.py VERBATIM)
 
 file(GLOB proto_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/proto/*.c)
-list(FILTER proto_sources EXCLUDE REGEX "/rpc_client\\.c$")
+list(FILTER proto_sources EXCLUDE REGEX "/rpc_[a-z]+\\.c$")
 add_library(tandem_proto STATIC ${PROTO_OUT}/docs_table.c ${proto_sources})
 target_link_libraries(tandem_proto PRIVATE tandem_flags PUBLIC tandem_base tandem_messages
   PkgConfig::YAML PkgConfig::JANSSON)
 
 # The one client of gRPC.
-if(EXISTS ${CMAKE_SOURCE_DIR}/proto/rpc_client.c)
-  add_library(tandem_rpc_client STATIC proto/rpc_client.c)
-  target_link_libraries(tandem_rpc_client PRIVATE tandem_flags
-    PUBLIC tandem_proto ${GRPC_LIBRARY} ${GPR_LIBRARY})
-else()
-  add_library(tandem_rpc_client INTERFACE)
-  target_link_libraries(tandem_rpc_client INTERFACE tandem_proto)
-endif()
+add_library(tandem_rpc_client STATIC proto/rpc_client.c proto/rpc_tls.c proto/rpc_look.c)
+target_link_libraries(tandem_rpc_client PRIVATE tandem_flags
+  PUBLIC tandem_proto ${GRPC_LIBRARY} ${GPR_LIBRARY} OpenSSL::SSL)
 
 # Migrations as text, embedded in order of their names.
 file(GLOB migrations CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/migrations/*.sql)

@@ -1,14 +1,11 @@
 #include "proto/rpc_client.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +14,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "proto/rpc_tls.h"
 #include "proto/text.h"
 
 /* Core isn't instrumented: what happened before a tag was handed in happens before it comes out. */
@@ -41,56 +39,18 @@ enum {
     MAX_REPLY_BYTES = 16 << 20,
     MAX_UNPACKED_BYTES = 128 << 20,
     MAX_TOKEN_BYTES = 4096,
-    MAX_TARGET_BYTES = 512,
 };
 
 struct rpc_channel {
     grpc_channel *core; /* owned */
     char *target;       /* owned; as the user wrote it */
-    char *bearer;       /* owned; NULL = none */
+    struct rpc_target at;
+    struct rpc_trust trust; /* owned; with TLS */
+    char *bearer;           /* owned; NULL = none */
     bool wait_ready;
 };
 
 /* ---- channel ------------------------------------------------------------------------------- */
-
-/* What core is to connect to. "localhost" needs no resolver. */
-static int check_target(const char *target, char *out, size_t size, struct error *err)
-{
-    const char *colon = strrchr(target, ':');
-    if (strncmp(target, "unix:/", 6) == 0) {
-        snprintf(out, size, "%s", target);
-        return 0;
-    }
-    if (strlen(target) >= size || !colon || !colon[1] ||
-        strspn(colon + 1, "0123456789") != strlen(colon + 1)) {
-        return error_set(err, ERR_INVALID_ARGUMENT,
-                         "server address %.200s: expected host:port or unix:/path", target);
-    }
-    char host[64];
-    struct in_addr v4;
-    struct in6_addr v6;
-    snprintf(host, sizeof host, "%.*s", (int)(colon - target), target);
-    if (strcmp(host, "localhost") == 0) {
-        snprintf(out, size, "ipv4:127.0.0.1%s", colon);
-        return 0;
-    }
-    if (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127) {
-        snprintf(out, size, "ipv4:%s", target);
-        return 0;
-    }
-    size_t len = strlen(host);
-    if (len > 2 && host[0] == '[' && host[len - 1] == ']') {
-        host[len - 1] = 0;
-        if (inet_pton(AF_INET6, host + 1, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6)) {
-            snprintf(out, size, "ipv6:[::1]%s", colon);
-            return 0;
-        }
-    }
-    return error_set(err, ERR_UNIMPLEMENTED,
-                     "server address %.200s: only loopback and unix:/path: others need TLS, which "
-                     "is not built yet",
-                     target);
-}
 
 static grpc_arg int_arg(const char *key, int value)
 {
@@ -99,9 +59,29 @@ static grpc_arg int_arg(const char *key, int value)
     return a;
 }
 
-static grpc_channel *create_core(const char *target)
+static grpc_channel_credentials *create_creds(const struct rpc_channel *c)
+{
+    if (!c->at.tls) {
+        return grpc_insecure_credentials_create();
+    }
+    grpc_ssl_pem_key_cert_pair own = {c->trust.key_pem, c->trust.cert_pem};
+    return grpc_ssl_credentials_create_ex(c->trust.ca_pem, c->trust.cert_pem ? &own : NULL, NULL,
+                                          NULL);
+}
+
+/* What is checked against the certificate; core would take it from an address that is resolved. */
+static grpc_arg name_arg(const struct rpc_channel *c)
+{
+    grpc_arg a = {.type = GRPC_ARG_STRING,
+                  .key = (char *)(uintptr_t)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG};
+    a.value.string = (char *)(uintptr_t)c->at.host;
+    return a;
+}
+
+static grpc_channel *create_core(const struct rpc_channel *c)
 {
     grpc_arg args[] = {
+        name_arg(c), /* first: left out without TLS */
         int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, MAX_REPLY_BYTES),
         int_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, MAX_REPLY_BYTES),
         int_arg(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1),
@@ -116,9 +96,10 @@ static grpc_channel *create_core(const char *target)
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
         int_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
     };
-    grpc_channel_args list = {sizeof args / sizeof *args, args};
-    grpc_channel_credentials *creds = grpc_insecure_credentials_create();
-    grpc_channel *core = grpc_channel_create(target, creds, &list);
+    size_t skip = c->at.tls ? 0 : 1;
+    grpc_channel_args list = {sizeof args / sizeof *args - skip, args + skip};
+    grpc_channel_credentials *creds = create_creds(c);
+    grpc_channel *core = grpc_channel_create(c->at.core, creds, &list);
     grpc_channel_credentials_release(creds);
     return core;
 }
@@ -132,13 +113,15 @@ static void pass_log(gpr_log_func_args *args)
 int rpc_channel_open(struct rpc_channel **out, const struct rpc_channel_options *options,
                      struct error *err)
 {
-    char target[MAX_TARGET_BYTES];
-    if (check_target(options->target, target, sizeof target, err)) {
-        return -1;
-    }
     struct rpc_channel *c = calloc(1, sizeof *c);
     if (!c) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
+    }
+    if (rpc_target_parse(&c->at, options->target, options->ca_file, err) ||
+        (c->at.tls &&
+         rpc_trust_load(&c->trust, options->ca_file, options->cert_file, options->key_file, err))) {
+        free(c);
+        return -1;
     }
     c->target = strdup(options->target);
     c->wait_ready = options->wait_ready;
@@ -154,7 +137,7 @@ int rpc_channel_open(struct rpc_channel **out, const struct rpc_channel_options 
     pthread_sigmask(SIG_BLOCK, &all, &old);
     gpr_set_log_function(pass_log);
     grpc_init();
-    c->core = create_core(target);
+    c->core = create_core(c);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     *out = c;
     return 0;
@@ -166,6 +149,7 @@ void rpc_channel_close(struct rpc_channel *c)
         return;
     }
     grpc_channel_destroy(c->core);
+    rpc_trust_free(&c->trust);
     free(c->bearer);
     free(c->target);
     free(c);
@@ -227,21 +211,67 @@ static int unpack(grpc_byte_buffer *buffer, const ProtobufCMessageDescriptor *de
     return r ? error_wrap(err, "the server's reply") : 0;
 }
 
+/* A plain connection that came to nothing, although somebody is there: is it a TLS port? */
+static bool explain_plain(const struct rpc_channel *c, struct error *err)
+{
+    struct rpc_trust nobody = {.ca_pem = (char *)(uintptr_t) "", .ca_is_systems = true};
+    struct rpc_view view;
+    if (!c->at.host[0] || rpc_tls_look(&c->at, &nobody, &view, err) == 0 || !view.version[0]) {
+        return false;
+    }
+    error_set(err, ERR_UNAVAILABLE,
+              "the server at %s speaks TLS: write tls://%s:%s, with TANDEM_CA_FILE set or ca.pem "
+              "in ~/.config/tandem",
+              c->target, c->at.host, c->at.port);
+    return true;
+}
+
+/* Core's words for a connection that came to nothing. A failed handshake is one of them, and core
+ * doesn't say why: looked at again, it is known. True: err says it. */
+static bool explain_tls(const struct rpc_channel *c, const char *text, struct error *err)
+{
+    static const char *const words[] = {"failed to connect", "ocket closed", "recvmsg",
+                                        "onnection reset", "roken pipe"};
+    bool broken = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        broken = broken || strstr(text, words[i]);
+    }
+    if (!broken || strstr(text, "onnection refused")) {
+        return false;
+    }
+    if (!c->at.tls) {
+        return explain_plain(c, err);
+    }
+    struct rpc_view view;
+    if (rpc_tls_look(&c->at, &c->trust, &view, err) == 0 || err->code == ERR_UNAVAILABLE) {
+        return false;
+    }
+    error_wrap(err, "no secure connection to %s", c->target);
+    return true;
+}
+
 /* The server's own words, or ours where core has made them. */
 static int set_status(const struct rpc_channel *c, grpc_status_code code, grpc_slice details,
                       struct error *err)
 {
     char *text = grpc_slice_to_c_string(details);
-    if (code == GRPC_STATUS_UNAVAILABLE && strstr(text, "failed to connect")) {
+    struct error why;
+    if (code == GRPC_STATUS_UNAVAILABLE && explain_tls(c, text, &why)) {
+        error_set(err, ERR_UNAVAILABLE, "%s", why.text);
+    } else if (code == GRPC_STATUS_UNAVAILABLE && strstr(text, "failed to connect")) {
         const char *reason = strstr(text, "connect failed") || strstr(text, "onnection refused")
                                  ? "connection refused"
                              : strstr(text, "No such file") ? "no such socket"
                                                             : "no connection";
         error_set(err, ERR_UNAVAILABLE, "no server answers at %s: %s", c->target, reason);
+    } else if (code == GRPC_STATUS_UNAVAILABLE && strstr(text, "DNS resolution failed")) {
+        error_set(err, ERR_UNAVAILABLE, "no server answers at %s: the name %s isn't known",
+                  c->target, c->at.host);
     } else if (code == GRPC_STATUS_DEADLINE_EXCEEDED && strcmp(text, "Deadline Exceeded") == 0) {
         error_set(err, ERR_DEADLINE_EXCEEDED, "no answer from %s in time", c->target);
     } else {
-        error_set(err, (enum error_code)code, "%s", text[0] ? text : error_code_name((enum error_code)code));
+        error_set(err, (enum error_code)code, "%s",
+                  text[0] ? text : error_code_name((enum error_code)code));
     }
     gpr_free(text);
     return -1;
@@ -529,21 +559,6 @@ static int read_line(const char *path, char **out, struct error *err)
     return 0;
 }
 
-static bool config_path(char *out, size_t size, const char *name)
-{
-    const char *base = getenv("XDG_CONFIG_HOME");
-    const char *home = getenv("HOME");
-    int n;
-    if (base && base[0] == '/') {
-        n = snprintf(out, size, "%s/tandem/%s", base, name);
-    } else if (home && home[0] == '/') {
-        n = snprintf(out, size, "%s/.config/tandem/%s", home, name);
-    } else {
-        return false;
-    }
-    return n > 0 && (size_t)n < size;
-}
-
 int rpc_find_server(const char *server_flag, char **target, char **token, struct error *err)
 {
     char path[4096];
@@ -554,7 +569,7 @@ int rpc_find_server(const char *server_flag, char **target, char **token, struct
         found = strdup(server_flag);
     } else if (env && env[0]) {
         found = strdup(env);
-    } else if (config_path(path, sizeof path, "server") && read_line(path, &found, err)) {
+    } else if (rpc_config_path(path, sizeof path, "server") && read_line(path, &found, err)) {
         return -1;
     }
     if (!found || !found[0]) {
@@ -569,7 +584,7 @@ int rpc_find_server(const char *server_flag, char **target, char **token, struct
     if (named) {
         snprintf(path, sizeof path, "%s", token_file);
     }
-    if (wanted && (named || config_path(path, sizeof path, "token")) &&
+    if (wanted && (named || rpc_config_path(path, sizeof path, "token")) &&
         read_line(path, token, err)) {
         free(found);
         return -1;

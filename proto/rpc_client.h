@@ -14,12 +14,14 @@ struct rpc_channel;
 struct rpc_stream;
 
 struct rpc_channel_options {
-    const char *target;   /* host:port or unix:/path */
-    const char *token;    /* sent as "authorization: Bearer ..."; NULL = none */
-    bool wait_ready;      /* calls wait for the server to come up, until their deadline */
+    const char *target; /* host:port, tls://host:port or unix:/path; see rpc_tls.h */
+    const char *token;  /* sent as "authorization: Bearer ..."; NULL = none */
+    bool wait_ready;    /* calls wait for the server to come up, until their deadline */
+    /* For TLS; NULL = where rpc_trust_load (rpc_tls.h) finds them. A ca_file means TLS. */
+    const char *ca_file, *cert_file, *key_file;
 };
 
-/* Doesn't connect yet. Off loopback it needs TLS, which isn't there yet: refused. */
+/* Doesn't connect yet. Off loopback everything is TLS, the token above all. */
 int rpc_channel_open(struct rpc_channel **out, const struct rpc_channel_options *options,
                      struct error *err);
 void rpc_channel_close(struct rpc_channel *c);

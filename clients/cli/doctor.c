@@ -5,11 +5,13 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "clients/cli/args.h"
 #include "clients/cli/human.h"
 #include "clients/cli/verbs.h"
+#include "proto/rpc_tls.h"
 
-enum { FILES_MIN = 1024 };
+enum { FILES_MIN = 1024, CERT_MIN_S = 14 * 86400, CLOCK_SLACK_US = 2000000 };
 #define DISK_MIN_BYTES 5e9
 #define MEMORY_MIN_BYTES 2e9
 
@@ -51,6 +53,64 @@ static void check_disk(struct doctor *d, const char *what, const char *path)
          free_bytes < DISK_MIN_BYTES ? "; checkpoints may not fit" : "");
 }
 
+static const char *days_text(char out[64], int64_t ends_s)
+{
+    int64_t days = (ends_s - clock_wall_us() / 1000000) / 86400;
+    snprintf(out, 64, days < 0 ? "expired" : "%lld days left", (long long)days);
+    return out;
+}
+
+static enum verdict days_verdict(int64_t ends_s)
+{
+    int64_t left_s = ends_s - clock_wall_us() / 1000000;
+    return left_s < 0 ? BAD : left_s < CERT_MIN_S ? WARN : GOOD;
+}
+
+/* Who the server says it is, and who vouches for that; this client's own certificate. */
+static void check_tls(struct doctor *d, const char *server)
+{
+    struct rpc_target target;
+    struct rpc_trust trust;
+    struct rpc_view view;
+    struct error err;
+    char days[64];
+    if (rpc_target_parse(&target, server, NULL, &err) || !target.tls) {
+        return;
+    }
+    if (rpc_trust_load(&trust, NULL, NULL, NULL, &err)) {
+        line(d, BAD, "CA", "%s", err.text);
+        return;
+    }
+    int r = rpc_tls_look(&target, &trust, &view, &err);
+    line(d, GOOD, "CA", "%s%s", trust.ca_file, trust.ca_is_systems ? ", the system's" : "");
+    if (view.version[0]) {
+        line(d, r == 0 ? days_verdict(view.ends_s) : BAD, "certificate",
+             "%s, %s, signed by %s, for %s", view.subject, days_text(days, view.ends_s),
+             view.issuer, view.names);
+    }
+    if (r == 0) {
+        line(d, GOOD, "TLS", "%s", view.version);
+    } else if (err.code != ERR_UNAVAILABLE) {
+        line(d, BAD, "TLS", "%s", err.text);
+    }
+    if (trust.cert_pem) {
+        int64_t ends_s = rpc_tls_pem_ends_s(trust.cert_pem);
+        line(d, days_verdict(ends_s), "own cert", "%s, %s", trust.cert_file,
+             days_text(days, ends_s));
+    }
+    rpc_trust_free(&trust);
+}
+
+/* A server can't have started in the future. */
+static void check_clock(struct doctor *d, const ServerInfo *s)
+{
+    int64_t ahead_us = s->started_us - clock_wall_us();
+    if (s->has_started_us && ahead_us > CLOCK_SLACK_US) {
+        line(d, WARN, "clock", "the server's is at least %lld s ahead of this machine's",
+             (long long)(ahead_us / 1000000));
+    }
+}
+
 /* The server: reachable, same version, token good. Its data folder, if it is on this machine. */
 static int check_server(struct doctor *d, struct cli *cli)
 {
@@ -60,6 +120,7 @@ static int check_server(struct doctor *d, struct cli *cli)
         line(d, BAD, "server", "%s", err.text);
         return EXIT_UNREACHABLE;
     }
+    check_tls(d, cli->target);
     ServerInfoRequest q = SERVER_INFO_REQUEST__INIT;
     ProtobufCMessage *reply;
     if (cli_call(cli, "Admin/GetServerInfo", &q.base, &server_info__descriptor, &reply, &err)) {
@@ -75,6 +136,7 @@ static int check_server(struct doctor *d, struct cli *cli)
     line(d, GOOD, "server", "%s answers", cli->target);
     line(d, GOOD, "token", "you are %s of tenant %s, role %s", s->user ? s->user : "?",
          s->tenant ? s->tenant : "?", s->role ? s->role : "?");
+    check_clock(d, s);
     const char *version = s->version ? s->version : "?";
     if (strcmp(version, TANDEM_VERSION) == 0) {
         line(d, GOOD, "version", "%s on both sides", version);
@@ -150,11 +212,13 @@ const struct verb verb_doctor = {
     .name = "doctor",
     .args = "",
     .help = "check that this machine and the server are fit to train",
-    .text =
-        "One line a check: the server and your right to use it, versions, cores, memory, disk\n"
-        "space, and environment variables that would slow ranks down or change their results.\n\n"
-        "Exit code: 0 all is well (warnings included), 1 something is broken, 4 no server.\n\n"
-        "  tandem doctor\n",
+    .text = "One line a check: the server, its certificate and your right to use it, versions, "
+            "clocks,\n"
+            "cores, memory, disk space, and environment variables that would slow ranks down or "
+            "change\n"
+            "their results.\n\n"
+            "Exit code: 0 all is well (warnings included), 1 something is broken, 4 no server.\n\n"
+            "  tandem doctor\n",
     .run = run,
     .text_only = true,
 };

@@ -17,7 +17,7 @@
 
 enum {
     MAX_DOORS = 8,
-    EVERY_S = 3,
+    EVERY_S = 2,
     PATIENCE_S = 3,
     FAILURES = 3, /* in a row, until something is done */
     FRAME_HEADER = 9,

@@ -1,0 +1,381 @@
+/* The parts of the way in that need no other program: addresses, limits, certificates, the places
+ * of mistakes in a config file, and one server that speaks TLS with our own client. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "clients/cli/cert.h"
+#include "proto/names.h"
+#include "proto/rpc_client.h"
+#include "proto/rpc_tls.h"
+#include "proto/text.h"
+#include "server/rpc/peers.h"
+#include "server/rpc/server.h"
+
+enum { WAIT_MS = 20000 };
+
+/* ---- addresses ----------------------------------------------------------------------------- */
+
+static struct peer_address address(const char *text)
+{
+    struct sockaddr_storage sa = {0};
+    if (strchr(text, ':')) {
+        struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&sa;
+        v6->sin6_family = AF_INET6;
+        assert_int_equal(inet_pton(AF_INET6, text, &v6->sin6_addr), 1);
+    } else {
+        struct sockaddr_in *v4 = (struct sockaddr_in *)&sa;
+        v4->sin_family = AF_INET;
+        assert_int_equal(inet_pton(AF_INET, text, &v4->sin_addr), 1);
+    }
+    return peer_address_of(&sa);
+}
+
+static void addresses_are_told_as_people_write_them(void **state)
+{
+    (void)state;
+    const char *const texts[] = {"10.1.2.3", "127.0.0.1", "fd00::7", "::1"};
+    for (size_t i = 0; i < 4; i++) {
+        char text[PEER_TEXT_SIZE];
+        struct peer_address a = address(texts[i]);
+        peer_address_text(&a, text);
+        assert_string_equal(text, texts[i]);
+        assert_int_equal(peer_address_is_loopback(&a), i % 2);
+    }
+    /* A v4 client of a v6 listener is the same client. */
+    char text[PEER_TEXT_SIZE];
+    struct peer_address mapped = address("::ffff:10.1.2.3");
+    peer_address_text(&mapped, text);
+    assert_string_equal(text, "10.1.2.3");
+}
+
+/* One address can't take all; one site of v6 addresses is one; what leaves makes room. */
+static void an_address_has_a_limit_and_all_have_one(void **state)
+{
+    (void)state;
+    struct peers *p;
+    const char *why;
+    struct error err;
+    struct peer_address a = address("10.0.0.1"), b = address("10.0.0.2");
+    struct peer_address near = address("fd00::1"), same_site = address("fd00::2");
+    struct peer_address other_site = address("fd00:0:0:1::1"), home = address("127.0.0.1");
+    assert_int_equal(peers_new(&p, 6, 2, &err), 0);
+    assert_true(peers_enter(p, &a, &why) && peers_enter(p, &a, &why));
+    assert_false(peers_enter(p, &a, &why));
+    assert_non_null(strstr(why, "per_address"));
+    assert_true(peers_enter(p, &near, &why) && peers_enter(p, &same_site, &why));
+    assert_false(peers_enter(p, &near, &why));
+    assert_true(peers_enter(p, &other_site, &why));
+    assert_true(peers_enter(p, &b, &why));
+    assert_false(peers_enter(p, &b, &why));
+    assert_non_null(strstr(why, "limits.connections is"));
+    peers_leave(p, &near);
+    assert_true(peers_enter(p, &same_site, &why));
+    peers_leave(p, &a);
+    peers_leave(p, &a);
+    /* This host's own have no limit of theirs. */
+    assert_true(peers_enter(p, &home, &why) && peers_enter(p, &home, &why));
+    assert_int_equal(peers_count(p), 6);
+    peers_free(p);
+}
+
+/* A call that waits in a queue is never taken for one of the connection that came after. */
+static void a_number_keeps_its_owner_for_a_while(void **state)
+{
+    (void)state;
+    struct peers *p;
+    struct error err;
+    char text[PEER_TEXT_SIZE];
+    struct peer_address a = address("10.0.0.1"), b = address("10.0.0.2");
+    assert_int_equal(peers_new(&p, 0, 0, &err), 0);
+    int first = peers_bind(p, dup(0), &a);
+    assert_true(first >= 0);
+    peers_unbind(p, first);
+    close(first);
+    int again = dup(0);
+    assert_int_equal(again, first); /* the kernel gives the number out at once */
+    int second = peers_bind(p, again, &b);
+    assert_int_not_equal(second, first);
+    assert_true(peers_find(p, first, text));
+    assert_string_equal(text, "10.0.0.1");
+    assert_true(peers_find(p, second, text));
+    assert_string_equal(text, "10.0.0.2");
+    assert_false(peers_find(p, 100000, text));
+    close(second);
+    peers_free(p);
+}
+
+/* Plain text stays on this host. */
+static void only_loopback_is_spoken_to_in_plain_text(void **state)
+{
+    (void)state;
+    struct rpc_target t;
+    struct error err;
+    unsetenv("TANDEM_CA_FILE");
+    static const struct {
+        const char *text, *core, *host;
+        bool tls;
+    } cases[] = {
+        {"unix:/a/b", "unix:/a/b", "", false},
+        {"127.0.0.1:7", "ipv4:127.0.0.1:7", "127.0.0.1", false},
+        {"localhost:7", "ipv4:127.0.0.1:7", "localhost", false},
+        {"[::1]:7", "ipv6:[::1]:7", "::1", false},
+        {"tls://localhost:7", "ipv4:127.0.0.1:7", "localhost", true},
+        {"10.0.0.1:7", "ipv4:10.0.0.1:7", "10.0.0.1", true},
+        {"[fd00:0:0::7]:7", "ipv6:[fd00::7]:7", "fd00::7", true},
+        {"example.org:7", "dns:example.org:7", "example.org", true},
+        {"128.0.0.1:7", "ipv4:128.0.0.1:7", "128.0.0.1", true},
+        {"0.0.0.0:7", "ipv4:0.0.0.0:7", "0.0.0.0", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(rpc_target_parse(&t, cases[i].text, NULL, &err), 0);
+        assert_string_equal(t.core, cases[i].core);
+        assert_string_equal(t.host, cases[i].host);
+        assert_int_equal(t.tls, cases[i].tls);
+        assert_int_equal(rpc_target_parse(&t, cases[i].text, "/ca.pem", &err), 0);
+        assert_int_equal(t.tls, strncmp(cases[i].text, "unix:", 5) != 0);
+    }
+}
+
+/* ---- places -------------------------------------------------------------------------------- */
+
+static void a_field_is_found_by_its_line(void **state)
+{
+    (void)state;
+    static const char text[] = "# head\n"
+                               "data_dir: /a\n"
+                               "listen: [a,\n"
+                               "  b]\n"
+                               "tls:\n"
+                               "  key_file: x\n"
+                               "roots:\n"
+                               "  - tenant: a\n"
+                               "    read:\n"
+                               "      - /1\n"
+                               "      - /2\n"
+                               "  - {tenant: b, read: [/3]}\n";
+    static const struct {
+        const char *path;
+        size_t line;
+    } cases[] = {
+        {"data_dir", 2},     {"listen", 3},          {"listen.0", 3},        {"listen.1", 4},
+        {"tls", 5},          {"tls.key_file", 6},    {"tls.cert_file", 5},   {"roots.0.tenant", 8},
+        {"roots.0.read", 9}, {"roots.0.read.1", 11}, {"roots.1.read.0", 12}, {"nothing", 0},
+        {"data", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(text_locate(text, sizeof text - 1, cases[i].path), cases[i].line);
+    }
+}
+
+/* ---- a server ------------------------------------------------------------------------------ */
+
+struct fixture {
+    char dir[64];
+    char ca[96], cert[96], key[96];
+    struct server *server;
+    char target[64];
+    char peer[PEER_TEXT_SIZE];
+};
+
+static int authenticate(void *ctx, const char *bearer, bool unix_socket, const char *peer,
+                        const struct method *method, struct caller *caller, struct error *err)
+{
+    struct fixture *f = ctx;
+    (void)unix_socket, (void)method, (void)err;
+    snprintf(f->peer, sizeof f->peer, "%s", peer);
+    *caller = (struct caller){.user = bearer ? bearer : "nobody", .role = "admin"};
+    return 0;
+}
+
+static void on_info(void *ctx, struct call *c, const ProtobufCMessage *request)
+{
+    (void)ctx, (void)request;
+    ServerInfo reply = SERVER_INFO__INIT;
+    reply.user = (char *)(uintptr_t)call_caller(c)->user;
+    reply.data_dir = (char *)(uintptr_t)call_caller(c)->peer;
+    call_reply(c, &reply.base);
+}
+
+static const struct method methods[] = {
+    {.path = "/tandem.v1.Admin/GetServerInfo",
+     .kind = METHOD_UNARY,
+     .access = METHOD_VIEWER,
+     .request = &server_info_request__descriptor,
+     .on_message = on_info},
+    {.path = NULL},
+};
+
+static void make_certs(struct fixture *f)
+{
+    static const char *const hosts[] = {"localhost", "127.0.0.1"};
+    int64_t now = clock_wall_us() / 1000000;
+    char ca_key[96];
+    struct cert ca, c;
+    struct error err;
+    snprintf(f->ca, sizeof f->ca, "%s/ca.pem", f->dir);
+    snprintf(ca_key, sizeof ca_key, "%s/ca.key", f->dir);
+    snprintf(f->cert, sizeof f->cert, "%s/s.pem", f->dir);
+    snprintf(f->key, sizeof f->key, "%s/s.key", f->dir);
+    struct cert_wish wish = {
+        .kind = CERT_CA, .name = "ca", .from_s = now - 60, .until_s = now + 86400};
+    assert_int_equal(cert_make(&ca, &wish, NULL, &err), 0);
+    assert_int_equal(cert_write(&ca, f->ca, ca_key, &err), 0);
+    wish.kind = CERT_SERVER;
+    wish.hosts = hosts;
+    wish.num_hosts = 2;
+    assert_int_equal(cert_make(&c, &wish, &ca, &err), 0);
+    assert_int_equal(cert_write(&c, f->cert, f->key, &err), 0);
+    cert_free(&c);
+    cert_free(&ca);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    snprintf(f->dir, sizeof f->dir, "/tmp/tls_test.XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    make_certs(f);
+    const char *listen[] = {"127.0.0.1:0", NULL};
+    const struct method *const tables[] = {methods, NULL};
+    const struct tls_files files = {.cert_file = f->cert, .key_file = f->key};
+    struct server_options o = {
+        .listen = listen, .tables = tables, .ctx = f, .authenticate = authenticate, .tls = &files};
+    struct error err;
+    if (server_new(&f->server, &o, &err) || server_start(f->server, &err)) {
+        fail_msg("%s", err.text);
+    }
+    snprintf(f->target, sizeof f->target, "localhost:%d", server_port(f->server, 0));
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    server_stop(f->server, 1000);
+    server_free(f->server);
+    fs_remove_tree(f->dir, NULL);
+    free(f);
+    return 0;
+}
+
+static struct rpc_channel *dial(struct fixture *f)
+{
+    struct rpc_channel *c;
+    struct error err;
+    struct rpc_channel_options o = {
+        .target = f->target, .token = "ann", .wait_ready = true, .ca_file = f->ca};
+    if (rpc_channel_open(&c, &o, &err)) {
+        fail_msg("%s", err.text);
+    }
+    return c;
+}
+
+static ServerInfo *info(struct rpc_channel *c)
+{
+    ServerInfoRequest q = SERVER_INFO_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    struct error err;
+    if (rpc_call(c, "/tandem.v1.Admin/GetServerInfo", &q.base, &server_info__descriptor, &reply,
+                 WAIT_MS, &err)) {
+        fail_msg("%s", err.text);
+    }
+    return (ServerInfo *)reply;
+}
+
+/* Rate limits and audit rows go by the address. */
+static void a_call_over_tls_comes_with_its_address(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 5; i++) {
+        struct rpc_channel *c = dial(f);
+        ServerInfo *s = info(c);
+        assert_string_equal(s->user, "ann");
+        assert_string_equal(s->data_dir, "127.0.0.1");
+        assert_string_equal(f->peer, "127.0.0.1");
+        server_info__free_unpacked(s, NULL);
+        rpc_channel_close(c);
+    }
+}
+
+static void messages_of_every_size_come_through(void **state)
+{
+    struct fixture *f = *state;
+    static const size_t sizes[] = {0, 1, 4000, 16383, 16384, 16385, 100000, 1000000, 3000000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *token = malloc(sizes[i] + 1);
+        memset(token, 'x', sizes[i]);
+        token[sizes[i]] = 0;
+        struct rpc_channel *c = dial(f);
+        CreateTenantRequest q = CREATE_TENANT_REQUEST__INIT;
+        q.name = token;
+        ProtobufCMessage *reply;
+        struct error err;
+        /* There is no such method in the table: it has come through all the same. */
+        assert_int_equal(rpc_call(c, "/tandem.v1.Admin/CreateTenant", &q.base, &tenant__descriptor,
+                                  &reply, WAIT_MS, &err),
+                         -1);
+        assert_int_equal(err.code, ERR_UNIMPLEMENTED);
+        ServerInfo *s = info(c);
+        server_info__free_unpacked(s, NULL);
+        rpc_channel_close(c);
+        free(token);
+    }
+}
+
+/* The key is nobody else's to read, and belongs to the certificate. */
+static void files_that_do_not_fit_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct tls *t;
+    struct error err;
+    char ca_key[96];
+    snprintf(ca_key, sizeof ca_key, "%s/ca.key", f->dir);
+    const struct tls_files good = {f->cert, f->key, NULL, false};
+    struct tls_files bad = {f->cert, ca_key, NULL, false};
+    assert_int_equal(tls_new(&t, &bad, &err), -1);
+    assert_non_null(strstr(err.text, "not the key of"));
+    bad = (struct tls_files){f->key, f->key, NULL, false};
+    assert_int_equal(tls_new(&t, &bad, &err), -1);
+    assert_non_null(strstr(err.text, "no certificate"));
+    bad = (struct tls_files){f->cert, f->cert, NULL, false};
+    assert_int_equal(tls_new(&t, &bad, &err), -1);
+    assert_int_equal(chmod(f->key, 0644), 0);
+    assert_int_equal(tls_new(&t, &good, &err), -1);
+    assert_non_null(strstr(err.text, "chmod 600"));
+    assert_int_equal(chmod(f->key, 0600), 0);
+    assert_int_equal(tls_new(&t, &good, &err), 0);
+    assert_false(tls_is_stale(t));
+    make_certs(f);
+    assert_true(tls_is_stale(t));
+    assert_int_equal(tls_reload(t, &err), 0);
+    assert_false(tls_is_stale(t));
+    tls_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses_are_told_as_people_write_them),
+        cmocka_unit_test(an_address_has_a_limit_and_all_have_one),
+        cmocka_unit_test(a_number_keeps_its_owner_for_a_while),
+        cmocka_unit_test(only_loopback_is_spoken_to_in_plain_text),
+        cmocka_unit_test(a_field_is_found_by_its_line),
+        cmocka_unit_test_setup_teardown(a_call_over_tls_comes_with_its_address, setup, teardown),
+        cmocka_unit_test_setup_teardown(messages_of_every_size_come_through, setup, teardown),
+        cmocka_unit_test_setup_teardown(files_that_do_not_fit_are_refused, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
