@@ -434,6 +434,82 @@ class SelfCheck(Case):
         self.assertEqual(self.health(self.channel()), 1)
 
 
+class Init(Case):
+    def init(self, *words):
+        return self.cli("admin", "init", "--data-dir", self.folder / "data", *words, server="none",
+                        ca=None)
+
+    # From nothing to a user of another host who trains, by the commands that are printed.
+    def test_admin_init_makes_all_that_users_of_other_hosts_need(self):
+        port = self.free_port()
+        done = self.init("--host", HERE, "--listen", f"{HERE}:{port}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        etc = self.folder / "data/etc"
+        for name in ("ca.key", "server.key"):
+            self.assertEqual((etc / name).stat().st_mode & 0o777, 0o600)
+            secret = (etc / name).read_text().splitlines()[1]
+            self.assertNotIn(secret, done.stdout + done.stderr)
+        self.start(etc / "tandemd.yaml")
+        self.assertEqual(self.address, f"{HERE}:{port}")
+        operator = f"unix:{self.folder}/data/tandemd.sock"
+        for words in (["user", "add", "ann", "--tenant", "default"],
+                      ["token", "create", "--user", "ann", "--tenant", "default", "--out",
+                       str(self.folder / "ann.token")]):
+            done = self.cli("admin", *words, ca=None, server=operator)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+        home = self.folder / "config/tandem"
+        home.mkdir(parents=True)
+        shutil.copy(etc / "ca.pem", home)
+        shutil.copy(self.folder / "ann.token", home / "token")
+        server = self.address if has_far else "tls://" + self.address
+        spec = self.folder / "job.yaml"
+        spec.write_text(f"name: far\nmodel: {{path: {TINY}}}\n"
+                        f"data: {{order: sequential, train: [{{path: {TINY}/train.bin, format: u16,"
+                        " window: T+1}]}\n"
+                        "training: {steps: 20, seq_len: 32, global_batch_size: 4}\n"
+                        "resources: {backend: ref}\ncheckpoint: {interval: 0}\n")
+        done = self.cli("submit", spec, "--follow", ca=None, server=server)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = self.cli("metrics", "far", "-o", "csv", ca=None, server=server)
+        self.assertEqual(len(done.stdout.splitlines()), 21, done.stdout + done.stderr)
+        # Who did it, and from where.
+        done = self.cli("admin", "audit", "-o", "csv", ca=None, server=operator)
+        submitted = [t for t in done.stdout.splitlines() if "Jobs/Submit" in t]
+        self.assertEqual(len(submitted), 1, done.stdout)
+        self.assertIn("ann", submitted[0])
+        self.assertIn(HERE, submitted[0])
+
+        # A new certificate under the same CA: nobody has to be told.
+        before = (etc / "server.pem").read_text()
+        self.assertEqual(self.init("--renew").returncode, 0)
+        self.assertNotEqual((etc / "server.pem").read_text(), before)
+        wait_for("the new certificate", lambda: "read again" in self.log())
+        self.assertEqual(self.cli("ls", ca=None, server=server).returncode, 0)
+        self.assertIn("FAIL", self.cli("doctor", server=server).stdout)  # the CA of the other tests
+        self.assertNotIn("FAIL", self.cli("doctor", ca=None, server=server).stdout)
+
+    def test_admin_init_overwrites_nothing(self):
+        self.assertEqual(self.init("--client", "laptop").returncode, 0)
+        etc = self.folder / "data/etc"
+        files = {p.name: p.read_bytes() for p in etc.iterdir()}
+        self.assertIn("client-laptop.key", files)
+        self.assertIn(b"client_ca_file", files["tandemd.yaml"])
+        again = self.init()
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("ca.pem is there already", again.stderr)
+        self.assertEqual(self.init("--client", "laptop").returncode, 1)
+        self.assertEqual({p.name: p.read_bytes() for p in etc.iterdir()}, files)
+        self.assertEqual(self.init("--client", "desk").returncode, 0)
+        self.assertEqual(self.init("--renew", "--host", "x y").returncode, 1)
+        now = {p.name: p.read_bytes() for p in etc.iterdir()}
+        self.assertEqual({k: v for k, v in now.items() if "desk" not in k}, files)
+
+    def free_port(self):
+        with socket.create_server((HERE, 0)) as s:
+            return s.getsockname()[1]
+
+
 class ConfigFile(Case):
     # What is wrong is said at the start, by file, line and field, and nothing is started.
     def test_mistakes_are_named_by_file_line_and_field(self):
