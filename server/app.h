@@ -4,6 +4,7 @@
 
 #include "server/access.h"
 #include "server/auth.h"
+#include "server/backup.h"
 #include "server/controller.h"
 #include "server/feed.h"
 #include "server/query.h"
@@ -19,6 +20,7 @@ struct app {
     struct controller *controller;
     struct query *query;
     struct feed *feed;
+    struct backup *backup;
 };
 
 /* The methods of each service; handlers run on io threads with the app as ctx. */
@@ -28,6 +30,7 @@ extern const struct method svc_checkpoints_methods[];
 extern const struct method svc_cluster_methods[];
 extern const struct method svc_plans_methods[];
 extern const struct method svc_admin_methods[];
+extern const struct method svc_backup_methods[];
 extern const struct method svc_worker_methods[];
 
 /* Sends a request to the owner thread, or to the query thread; run gets the struct controller or

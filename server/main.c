@@ -7,6 +7,7 @@
  *   feed    a read-only connection: watchers, logs that are followed
  *   launch  tandem-nodes: start, look for, kill; waits for none of them
  *   probe   tandem-probe: what a model folder and a data file hold
+ *   backup  a read-only connection: copies of the database
  *
  * They share nothing but mailboxes, the table of tokens (auth), the counts of refusals (audit) and
  * the list of leases. */
@@ -27,6 +28,7 @@
 #include "server/folder.h"
 #include "server/msg.h"
 #include "server/options.h"
+#include "server/restore.h"
 #include "server/owner.h"
 #include "server/world_real.h"
 
@@ -138,7 +140,7 @@ static int start_threads(struct tandemd *d, struct error *err)
     if (!fs_join(db, sizeof db, d->data_dir, "tandem.db")) {
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", d->data_dir);
     }
-    if (store_open(&store, db, err) != 0) {
+    if (restore_pending(d->data_dir, err) != 0 || store_open(&store, db, err) != 0) {
         return -1;
     }
     struct controller_options o = {.data_dir = d->data_dir,
@@ -155,7 +157,8 @@ static int start_threads(struct tandemd *d, struct error *err)
         query_new(&d->app.query, reader, d->data_dir, err) != 0 ||
         open_reader(db, &reader, err) != 0 ||
         feed_new(&d->app.feed, reader, d->data_dir, auth_limits(d->app.auth)->user_watchers, err) !=
-            0) {
+            0 ||
+        backup_new(&d->app.backup, d->data_dir, err) != 0) {
         store_close(store);
         return -1;
     }
@@ -204,8 +207,9 @@ static int start_server(struct tandemd *d, struct error *err)
         listen[i + 1] = d->options.listen[i];
     }
     const struct method *const tables[] = {
-        svc_jobs_methods,  svc_runs_methods,  svc_checkpoints_methods, svc_cluster_methods,
-        svc_plans_methods, svc_admin_methods, svc_worker_methods,      NULL};
+        svc_jobs_methods,    svc_runs_methods,   svc_checkpoints_methods,
+        svc_cluster_methods, svc_plans_methods,  svc_admin_methods,
+        svc_backup_methods,  svc_worker_methods, NULL};
     struct server_options o = {.listen = listen,
                                .num_trusted = d->options.dev ? OPTIONS_LISTEN_MAX + 1 : 1,
                                .tables = tables,
@@ -299,6 +303,7 @@ static void stop(struct tandemd *d)
     launching_free(d->parts.launching);
     probing_free(d->parts.probing);
     query_free(d->app.query);
+    backup_free(d->app.backup);
     controller_free(d->app.controller);
     feed_free(d->app.feed);
     server_free(d->server);
@@ -348,6 +353,13 @@ int main(int argc, char **argv)
     if (d.options.check) {
         options_print(&d.options);
         return 0;
+    }
+    if (d.options.restore) {
+        rc = make_paths(&d, &err) == 0 ? restore_run(d.options.restore, d.data_dir, &err) : -1;
+        if (rc != 0) {
+            fprintf(stderr, "tandemd: %s\n", err.text);
+        }
+        return rc == 0 ? 0 : 1;
     }
     /* Blocked before any thread exists: only this one takes them. */
     sigset_t signals;

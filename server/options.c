@@ -14,6 +14,7 @@ static const char help[] =
     "\n"
     "Usage: tandemd --dev --data-dir DIR [--listen ADDR]... [--devices N]\n"
     "       tandemd --config FILE [--check]\n"
+    "       tandemd --restore FILE --data-dir DIR\n"
     "\n"
     "  --dev            one implicit admin; no tenants, no TLS, this host only\n"
     "  --data-dir DIR   database, job folders, sockets, tokens; made if it isn't there (0700); on "
@@ -29,6 +30,8 @@ static const char help[] =
     "                   writes one); callers need tokens, but for who may open DIR/tandemd.sock.\n"
     "                   The flags above win over it\n"
     "  --check          say what is wrong with the file, or what it comes to; start nothing\n"
+    "  --restore FILE   put a backup (Admin.Backup) in the place of DIR's database; no server may\n"
+    "                   run on DIR; jobs that do are stopped; the old database is kept\n"
     "  --version, --help\n"
     "\n"
     "A first run:\n"
@@ -55,6 +58,9 @@ static int take(struct options *o, int letter, const char *value, struct error *
     switch (letter) {
     case 'D':
         o->dev = true;
+        return 0;
+    case 'r':
+        o->restore = value;
         return 0;
     case 'k':
         o->check = true;
@@ -210,11 +216,17 @@ void options_print(const struct options *o)
 int options_parse(struct options *o, int argc, char **argv, struct error *err)
 {
     static const struct option names[] = {
-        {"dev", no_argument, NULL, 'D'},           {"data-dir", required_argument, NULL, 'd'},
-        {"listen", required_argument, NULL, 'l'},  {"devices", required_argument, NULL, 'n'},
-        {"config", required_argument, NULL, 'c'},  {"check", no_argument, NULL, 'k'},
-        {"cluster", required_argument, NULL, 'C'}, {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
+        {"dev", no_argument, NULL, 'D'},
+        {"data-dir", required_argument, NULL, 'd'},
+        {"listen", required_argument, NULL, 'l'},
+        {"devices", required_argument, NULL, 'n'},
+        {"restore", required_argument, NULL, 'r'},
+        {"config", required_argument, NULL, 'c'},
+        {"check", no_argument, NULL, 'k'},
+        {"cluster", required_argument, NULL, 'C'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
     };
     memset(o, 0, sizeof *o);
     int letter;
@@ -228,7 +240,7 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: not understood; see tandemd --help",
                          argv[optind]);
     }
-    if (!o->dev && !o->file.values) {
+    if (!o->dev && !o->file.values && !o->restore) {
         return error_set(err, ERR_INVALID_ARGUMENT,
                          "say --dev, for one user on one host, or --config FILE; see tandemd "
                          "--help");

@@ -19,6 +19,8 @@
 #define HEAD_BYTES 9
 #define PICKS (2 * METRIC_SERIES + 2)
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read as they lie");
+
 static uint64_t check_of(const uint8_t *p, size_t len)
 {
     uint64_t h = 0x9e3779b97f4a7c15u ^ len;
@@ -217,22 +219,34 @@ static uint64_t get_zigzag(struct in *in)
     return (v >> 1) ^ (0 - (v & 1));
 }
 
+/* len bytes, 1 to 8, as the low bytes of a number. */
+static uint64_t get_bytes(struct in *in, unsigned len)
+{
+    uint64_t v = 0;
+    if (in->end - in->p >= 8) {
+        memcpy(&v, in->p, 8);
+        in->p += len;
+        return __builtin_bswap64(v) >> (64 - 8 * len);
+    }
+    for (unsigned k = 0; k < len; k++) {
+        v = v << 8 | get_byte(in);
+    }
+    return v;
+}
+
 static void get_column(struct in *in, struct metric_row *rows, size_t num, int series)
 {
     uint64_t before = bits_of((double)NAN);
     for (size_t i = 0; i < num && !in->bad;) {
-        uint64_t head = get_byte(in), n = 1;
+        unsigned head = (unsigned)get_byte(in), lead = head >> 4, len = head & 15;
+        uint64_t n = 1;
         if (head == 0) {
             n = get_varint(in);
             in->bad = in->bad || n == 0 || n > num - i;
+        } else if (len == 0 || lead + len > 8) {
+            in->bad = true;
         } else {
-            unsigned lead = (unsigned)head >> 4, len = (unsigned)head & 15;
-            if (len == 0 || lead + len > 8) {
-                in->bad = true;
-            }
-            for (unsigned k = 0; k < len && !in->bad; k++) {
-                before ^= get_byte(in) << (8 * (7 - lead - k));
-            }
+            before ^= get_bytes(in, len) << (8 * (8 - lead - len));
         }
         for (uint64_t k = 0; k < n && !in->bad; k++) {
             memcpy(&rows[i++].values[series], &before, sizeof before);

@@ -50,14 +50,8 @@ static int recorded(struct store *s, int64_t number, char out[65], struct error 
     return rc;
 }
 
-int migrate_run(struct store *s, const struct migration *list, struct error *err)
+int migrate_check(struct store *s, const struct migration *list, struct error *err)
 {
-    if (sql_script(s,
-                   "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT "
-                   "NOT NULL, sha256 TEXT NOT NULL, applied_us INTEGER NOT NULL) STRICT",
-                   err) != 0) {
-        return -1;
-    }
     int64_t newest = 0;
     for (const struct migration *m = list; m->name; m++) {
         int64_t number = strtol(m->name, NULL, 10);
@@ -75,10 +69,9 @@ int migrate_run(struct store *s, const struct migration *list, struct error *err
                          version, (long long)newest);
     }
     for (const struct migration *m = list; m->name; m++) {
-        int64_t number = strtol(m->name, NULL, 10);
         char sum[65], have[65];
         checksum(m->sql, sum);
-        int rc = recorded(s, number, have, err);
+        int rc = recorded(s, strtol(m->name, NULL, 10), have, err);
         if (rc < 0) {
             return -1;
         }
@@ -88,7 +81,25 @@ int migrate_run(struct store *s, const struct migration *list, struct error *err
                              "%.12s): this tandemd was not built from what made the database",
                              m->name, sum, have);
         }
-        if (rc == 0 && run_one(s, number, m, sum, err) != 0) {
+    }
+    return 0;
+}
+
+int migrate_run(struct store *s, const struct migration *list, struct error *err)
+{
+    if (sql_script(s,
+                   "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT "
+                   "NOT NULL, sha256 TEXT NOT NULL, applied_us INTEGER NOT NULL) STRICT",
+                   err) != 0 ||
+        migrate_check(s, list, err) != 0) {
+        return -1;
+    }
+    for (const struct migration *m = list; m->name; m++) {
+        int64_t number = strtol(m->name, NULL, 10);
+        char sum[65], have[65];
+        checksum(m->sql, sum);
+        int rc = recorded(s, number, have, err);
+        if (rc < 0 || (rc == 0 && run_one(s, number, m, sum, err) != 0)) {
             return -1;
         }
     }

@@ -14,8 +14,10 @@ struct migration {
 /* Embedded from migrations/, ended by name NULL. */
 extern const struct migration migrations[];
 
-/* Runs what has not run yet. Refuses a database that knows more than list does, and one whose
- * record differs from list's text. */
+/* Refuses a database that knows more than list does, and one whose record differs from list's
+ * text. */
+int migrate_check(struct store *s, const struct migration *list, struct error *err);
+/* The same, then runs what has not run yet. */
 int migrate_run(struct store *s, const struct migration *list, struct error *err);
 
 #endif

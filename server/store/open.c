@@ -94,7 +94,7 @@ int store_open(struct store **out, const char *path, struct error *err)
 int store_open_reader(struct store **out, const char *path, struct error *err)
 {
     return open_db(out, path, SQLITE_OPEN_READONLY,
-                   "PRAGMA query_only = ON; PRAGMA cache_size = -2048;", err);
+                   "PRAGMA query_only = ON; PRAGMA cache_size = -16384;", err);
 }
 
 void store_close(struct store *s)

@@ -3,3 +3,7 @@ tandem_test(metric_chunks_test ${CMAKE_SOURCE_DIR}/tests/unit/metric_chunks_test
   test_store_fixture)
 add_executable(metrics_bench ${CMAKE_SOURCE_DIR}/tests/bench/metrics_bench.c)
 target_link_libraries(metrics_bench PRIVATE tandem_flags tandem_server)
+add_test(NAME backup_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/backup_test.py)
+set_tests_properties(backup_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
+  ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
