@@ -43,9 +43,10 @@ void attempts_set_condition(struct controller *c, struct job *j, enum attempt_co
     }
 }
 
-static struct supervisor_view view(const struct job *j)
+static struct supervisor_view view(const struct controller *c, const struct job *j)
 {
-    struct supervisor_view v = {.state = j->row.state,
+    struct supervisor_view v = {.lease_ms = controller_about(c)->lease_ms,
+                                .state = j->row.state,
                                 .target = j->row.target,
                                 .message = j->row.message,
                                 .attempt = j->row.attempt.number,
@@ -84,7 +85,7 @@ static int move_as_decided(struct controller *c, struct job *j, const struct sup
 int attempts_apply(struct controller *c, struct job *j, const struct supervisor_event *e,
                    const char *actor, struct error *err)
 {
-    struct supervisor_view v = view(j);
+    struct supervisor_view v = view(c, j);
     struct supervisor_decision d;
     supervisor_decide(&v, e, controller_now_ms(c), &d);
     if (d.refusal) {
@@ -97,6 +98,8 @@ int attempts_apply(struct controller *c, struct job *j, const struct supervisor_
     attempts_send(c, j, d.send);
     if (d.kill && !j->kill_pending && controller_now_ms(c) >= j->next_kill_ms) {
         kill_attempt(c, j);
+        return d.why_kill ? controller_event(c, j, "note", "supervisor", 0, err, "%s", d.why_kill)
+                          : 0;
     }
     return 0;
 }

@@ -54,6 +54,7 @@ struct controller_options {
     struct store *store;     /* owned from now on */
     struct topology topology;
     struct world world;
+    int64_t lease_ms; /* of attempts; 0 = they are never given up */
     const struct allowed *allowed; /* NULL = jobs may read everything */
     int32_t tenant_queued_jobs;    /* waiting ones of a tenant at most; 0 = no limit */
 };

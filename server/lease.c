@@ -12,16 +12,18 @@ struct holder {
 };
 
 struct lease {
+    int64_t ttl_ms;
     pthread_mutex_t lock;
     struct holder *holders; /* guarded by lock */
 };
 
-int lease_new(struct lease **out)
+int lease_new(struct lease **out, int64_t ttl_ms)
 {
     struct lease *l = calloc(1, sizeof *l);
     if (!l) {
         return -1;
     }
+    l->ttl_ms = ttl_ms > 0 ? ttl_ms : LEASE_TTL_MS;
     pthread_mutex_init(&l->lock, NULL);
     *out = l;
     return 0;
@@ -42,11 +44,11 @@ void lease_free(struct lease *l)
     free(l);
 }
 
-static void send_lease(struct call *c)
+static void send_lease(const struct lease *l, struct call *c)
 {
     Lease lease = LEASE__INIT;
     lease.has_ttl_ms = 1;
-    lease.ttl_ms = LEASE_TTL_MS;
+    lease.ttl_ms = l->ttl_ms;
     WorkerDown down = WORKER_DOWN__INIT;
     down.has_attempt = 1;
     down.attempt = call_caller(c)->attempt;
@@ -57,7 +59,7 @@ static void send_lease(struct call *c)
 
 void lease_add(struct lease *l, struct call *c)
 {
-    send_lease(c);
+    send_lease(l, c);
     struct holder *h = malloc(sizeof *h);
     ASSERT(h);
     h->call = call_ref(c);
@@ -89,7 +91,17 @@ void lease_renew(struct lease *l)
 {
     pthread_mutex_lock(&l->lock);
     for (struct holder *h = l->holders; h; h = h->next) {
-        send_lease(h->call);
+        send_lease(l, h->call);
     }
     pthread_mutex_unlock(&l->lock);
+}
+
+int64_t lease_ttl_ms(const struct lease *l)
+{
+    return l->ttl_ms;
+}
+
+int64_t lease_renew_ms(const struct lease *l)
+{
+    return l->ttl_ms / 4 < LEASE_RENEW_MS ? l->ttl_ms / 4 : LEASE_RENEW_MS;
 }

@@ -167,6 +167,7 @@ static int start_threads(struct tandemd *d, struct error *err)
     d->parts.auth = d->app.auth;
     d->parts.feed = d->app.feed;
     o.allowed = d->allowed;
+    o.lease_ms = lease_ttl_ms(d->parts.lease);
     if (known < 0 || controller_new(&d->app.controller, &o, err) != 0) {
         store_close(store);
         return -1;
@@ -260,6 +261,11 @@ static int start_auth(struct tandemd *d, const char *token_path, struct error *e
                : error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
 }
 
+static int64_t lease_s_of(const ServerConfig *config)
+{
+    return config && config->limits ? config->limits->lease_s : 0;
+}
+
 static int start(struct tandemd *d, struct error *err)
 {
     char token_path[PATH_MAX];
@@ -278,8 +284,9 @@ static int start(struct tandemd *d, struct error *err)
         log_warn("the config names no roots: jobs of every tenant may read all that this user can");
     }
     d->app.started_us = clock_wall_us();
-    if (start_auth(d, token_path, err) != 0 || lease_new(&d->parts.lease) != 0 ||
-        start_threads(d, err) != 0 || start_server(d, err) != 0) {
+    if (start_auth(d, token_path, err) != 0 ||
+        lease_new(&d->parts.lease, lease_s_of(config) * 1000) != 0 || start_threads(d, err) != 0 ||
+        start_server(d, err) != 0) {
         return -1;
     }
     server_set_serving(d->server, true);
@@ -317,7 +324,9 @@ static void stop(struct tandemd *d)
 /* Renews leases and looks after tokens until a signal comes; HUP reads the certificate anew. */
 static void wait_for_the_end(struct tandemd *d, const sigset_t *signals)
 {
-    const struct timespec tick = {.tv_sec = TICK_MS / 1000};
+    int64_t every_ms = lease_renew_ms(d->parts.lease);
+    int64_t tick_ms = every_ms < TICK_MS ? every_ms : TICK_MS;
+    const struct timespec tick = {.tv_sec = tick_ms / 1000, .tv_nsec = tick_ms % 1000 * 1000000};
     int64_t renew_ms = 0;
     int signal_number;
     while ((signal_number = sigtimedwait(signals, NULL, &tick)) < 0 || signal_number == SIGHUP) {
@@ -325,7 +334,7 @@ static void wait_for_the_end(struct tandemd *d, const sigset_t *signals)
         int64_t now_ms = clock_mono_ms();
         if (now_ms >= renew_ms) {
             lease_renew(d->parts.lease);
-            renew_ms = now_ms + LEASE_RENEW_MS;
+            renew_ms = now_ms + every_ms;
         }
         access_tick(d->app.access, controller_mailbox(d->app.controller));
         if (atomic_load(&d->recheck)) {

@@ -132,6 +132,10 @@ static void tick(const struct supervisor_view *v, int64_t now_ms, struct supervi
     } else if (v->state == JOB_STOPPING && v->target == JOB_CANCELLED) {
         d->kill = age_ms >
                   (v->attached ? SUPERVISOR_GRACE_MS + SUPERVISOR_STOP_MS : SUPERVISOR_REATTACH_MS);
+    } else if (v->lease_ms && !v->attached && v->condition == ATTEMPT_STARTED &&
+               age_ms > v->lease_ms + SUPERVISOR_LEASE_SLACK(v->lease_ms)) {
+        d->kill = true;
+        d->why_kill = "tandem-node has not been heard of and its lease is over: it is killed";
     } else if (v->state == JOB_STARTING) {
         d->kill = !v->attached && age_ms > SUPERVISOR_ATTACH_MS;
     } else if (v->state != JOB_RUNNING && v->state != JOB_STOPPING) {

@@ -20,6 +20,10 @@
  * cancel is carried out without it. */
 #define SUPERVISOR_REATTACH_MS 5000
 
+/* tandem-node's lease may end this part of it later than ours, and its gang needs a moment to stop.
+ */
+#define SUPERVISOR_LEASE_SLACK(lease_ms) ((lease_ms) / 4)
+
 struct supervisor_view {
     JobState state;
     int32_t target;      /* of STOPPING; 0 = none */
@@ -27,6 +31,7 @@ struct supervisor_view {
     int32_t attempt;     /* 0 = never started */
     enum attempt_condition condition;
     bool attached;
+    int64_t lease_ms; /* how long an attempt runs on unheard; 0 = for ever */
     int64_t since_ms; /* when state or condition last changed, or the controller started */
     int32_t restarts;
     int64_t mark_step; /* farthest step at the last counted restart */
@@ -72,6 +77,7 @@ struct supervisor_decision {
     int64_t backoff_ms;
     enum supervisor_send send; /* to tandem-node */
     bool kill;                 /* tandem-node and all below it, by the launcher */
+    const char *why_kill;      /* for the job's events; NULL = they know */
 };
 
 void supervisor_decide(const struct supervisor_view *v, const struct supervisor_event *e,

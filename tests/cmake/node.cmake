@@ -7,10 +7,14 @@ add_executable(rank_helper ${CMAKE_SOURCE_DIR}/tests/fault/helpers/rank_helper.c
 target_link_libraries(rank_helper PRIVATE tandem_flags tandem_link tandem_comm)
 tandem_test(node_test ${CMAKE_SOURCE_DIR}/tests/fault/node_test.c tandem_node)
 add_dependencies(node_test rank_helper)
-tandem_test(attach_test ${CMAKE_SOURCE_DIR}/tests/fault/attach_test.c tandem_node tandem_server_rpc)
-add_dependencies(attach_test tandem-node rank_helper)
-set_tests_properties(attach_test PROPERTIES ENVIRONMENT
-  "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+foreach(name attach_test attach_rules_test)
+  tandem_test(${name}
+    "${CMAKE_SOURCE_DIR}/tests/fault/${name}.c;${CMAKE_SOURCE_DIR}/tests/fault/attach_bench.c"
+    tandem_node tandem_server_rpc)
+  add_dependencies(${name} tandem-node rank_helper)
+  set_tests_properties(${name} PROPERTIES LABELS threads ENVIRONMENT
+    "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+endforeach()
 # By hand: comm_bench [RANKS ...]
 add_executable(comm_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/comm_bench.c)
 target_link_libraries(comm_bench PRIVATE tandem_flags tandem_comm)

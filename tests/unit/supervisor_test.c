@@ -305,6 +305,32 @@ static void every_decision_is_an_allowed_move(void **state)
     }
 }
 
+/* [4], [8] A gang trains on unheard while its lease holds; then it is known to have stopped, or is
+ * made to, before its devices are another's. */
+static void a_gang_is_given_up_when_its_lease_is_over(void **state)
+{
+    (void)state;
+    struct supervisor_view v = running();
+    const struct supervisor_event tick = {.kind = SUPERVISE_TICK};
+    v.lease_ms = 1000;
+    v.attached = false;
+    v.since_ms = 1000000 - 1250;
+    assert_false(decide(&v, tick).kill);
+    v.since_ms--;
+    assert_true(decide(&v, tick).kill);
+    assert_non_null(decide(&v, tick).why_kill);
+    assert_false(decide(&v, tick).moves); /* not before it is dead */
+    v.attached = true;
+    assert_false(decide(&v, tick).kill);
+    v.attached = false;
+    v.lease_ms = 0;
+    assert_false(decide(&v, tick).kill);
+    v.lease_ms = 1000;
+    v.state = JOB_STOPPING;
+    v.target = JOB_PAUSED;
+    assert_true(decide(&v, tick).kill);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +348,7 @@ int main(void)
         cmocka_unit_test(a_stop_stays_asked_for),
         cmocka_unit_test(pause_and_resume_of_what_has_ended_are_refused_in_words),
         cmocka_unit_test(a_node_that_hangs_is_killed),
+        cmocka_unit_test(a_gang_is_given_up_when_its_lease_is_over),
         cmocka_unit_test(every_decision_is_an_allowed_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,228 @@
+/* tandem-node and the rules between it and its controller: who may say what for which attempt, how
+ * long a lease holds, what stands on disk when it is killed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "proto/journal.h"
+#include "runtime/node/proctree.h"
+#include "tests/fault/attach_bench.h"
+
+/* ---- who may say what ---- */
+
+static void send_cancel(struct controller *t, bool has_attempt, int32_t attempt)
+{
+    CancelAttempt cancel = CANCEL_ATTEMPT__INIT;
+    WorkerDown down = WORKER_DOWN__INIT;
+    down.body_case = WORKER_DOWN__BODY_CANCEL;
+    down.cancel = &cancel;
+    down.has_attempt = has_attempt;
+    down.attempt = attempt;
+    pthread_mutex_lock(&t->lock);
+    call_send(t->call, &down.base);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void send_stop(struct controller *t)
+{
+    StopAtStep stop = STOP_AT_STEP__INIT;
+    WorkerDown down = WORKER_DOWN__INIT;
+    down.body_case = WORKER_DOWN__BODY_STOP_AT_STEP;
+    down.stop_at_step = &stop;
+    send_down(t, &down);
+}
+
+/* [7] A command for another attempt, or for none, does nothing to this one. */
+static void commands_for_another_attempt_are_refused(void **state)
+{
+    (void)state;
+    struct controller t;
+    begin(&t, 2, "obey", "obey");
+    controller_serve(&t);
+    node_start(&t, "the-token");
+    wait_for_log(&t, "node.log", "starting");
+    send_cancel(&t, true, 1);
+    send_cancel(&t, true, 3);
+    send_cancel(&t, false, 0);
+    wait_for_log(&t, "node.log", "a command for attempt 1 refused: this is attempt 2");
+    wait_for_log(&t, "node.log", "a command for attempt 3 refused");
+    wait_for_log(&t, "node.log", "a command for attempt 0 refused");
+    send_stop(&t);
+    assert_int_equal(node_wait(&t), 0);
+    assert_true(the_end(&t)->paused && !the_end(&t)->cancelled);
+    finish(&t);
+}
+
+/* A Start that is said again, because its stream broke, starts no second gang. */
+static void a_start_that_comes_twice_starts_one_gang(void **state)
+{
+    (void)state;
+    struct controller t;
+    begin(&t, 2, "obey", "obey");
+    controller_serve(&t);
+    node_start(&t, "the-token");
+    wait_for_log(&t, "node.log", "starting");
+    send_start(&t);
+    send_start(&t);
+    send_stop(&t);
+    assert_int_equal(node_wait(&t), 0);
+    assert_int_equal(t.num_ups, 3); /* two exits and the end */
+    assert_true(the_end(&t)->paused);
+    finish(&t);
+}
+
+/* An acknowledgement of what was never sent doesn't make that unneeded. */
+static void an_acknowledgement_of_the_future_loses_nothing(void **state)
+{
+    (void)state;
+    struct controller t;
+    begin(&t, 1, "obey", "");
+    controller_serve(&t);
+    node_start(&t, "the-token");
+    wait_for_log(&t, "node.log", "starting");
+    send_ack(&t, 1000000);
+    send_ack(&t, -5);
+    wait_for_log(&t, "node.log", "acknowledges report 1000000; ");
+    send_stop(&t);
+    assert_int_equal(node_wait(&t), 0);
+    assert_true(the_end(&t)->paused);
+    for (int i = 0; i < t.num_ups; i++) {
+        assert_int_equal(t.ups[i]->seq, i + 1);
+    }
+    finish(&t);
+}
+
+/* ---- what is left on disk ---- */
+
+/* The numbers in the journal, from 1 on; *ends: how many of them are ends of the attempt. */
+static int64_t read_journal(const struct controller *t, int *ends)
+{
+    char dir[128], *text;
+    size_t len, at = JOURNAL_HEAD_BYTES;
+    int64_t last = 0;
+    struct journal_record r;
+    snprintf(dir, sizeof dir, "%s/logs/attempt-2/" JOURNAL_FOLDER, t->dir);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY);
+    *ends = 0;
+    if (fd < 0) {
+        return 0;
+    }
+    struct journal_head want = {.job_id = 7, .attempt = 2, .segment = 1};
+    if (journal_read(fd, &want, &text, &len, NULL) == 0) {
+        while (journal_take_record(text, len, &at, &r, NULL) == 1) {
+            WorkerUp *up = worker_up__unpack(NULL, r.len, r.body);
+            assert_non_null(up);
+            assert_int_equal(up->seq, r.seq);
+            assert_int_equal(up->attempt, 2);
+            assert_int_equal(r.seq, ++last);
+            *ends += up->body_case == WORKER_UP__BODY_ATTEMPT_END;
+            worker_up__free_unpacked(up, NULL);
+        }
+        free(text);
+    }
+    close(fd);
+    return last;
+}
+
+/* [5] The gang has ended, nobody has heard it, and tandem-node is killed: it stands on disk. */
+static void a_result_outlives_a_killed_node(void **state)
+{
+    (void)state;
+    struct controller t;
+    int status, ends;
+    begin(&t, 2, "talk 300", "done");
+    t.mute = true;
+    controller_serve(&t);
+    node_start(&t, "the-token");
+    wait_for_ups(&t, 303, 1);
+    assert_int_equal(kill(t.node, SIGKILL), 0);
+    assert_int_equal(waitpid(t.node, &status, 0), t.node);
+    assert_int_equal(read_journal(&t, &ends), 303);
+    assert_int_equal(ends, 1);
+    finish(&t);
+}
+
+static void a_journal_that_was_heard_is_removed(void **state)
+{
+    (void)state;
+    struct controller t;
+    int ends;
+    begin(&t, 1, "talk 300", "");
+    controller_serve(&t);
+    node_start(&t, "the-token");
+    assert_int_equal(node_wait(&t), 0);
+    assert_int_equal(read_journal(&t, &ends), 0);
+    finish(&t);
+}
+
+/* ---- leases ---- */
+
+/* [8], [34] It stood still, with its machine perhaps, while the lease ran out: by our clock,
+ * whatever others think. The gang stops before anything else happens. */
+static void a_node_that_slept_through_its_lease_stops_its_gang(void **state)
+{
+    (void)state;
+    struct controller t;
+    int ends;
+    begin(&t, 2, "hang", "stubborn");
+    t.lease_ms = 600;
+    controller_serve(&t);
+    node_start(&t, "the-token");
+    wait_for_log(&t, "logs/attempt-2/rank-0.log", "waiting");
+    wait_for_log(&t, "logs/attempt-2/rank-1.log", "waiting");
+    assert_int_equal(kill(t.node, SIGSTOP), 0);
+    clock_sleep_ms(700); /* the lease: nobody can see it end */
+    assert_int_equal(kill(t.node, SIGCONT), 0);
+    assert_int_equal(node_wait(&t), 1);
+    wait_for_log(&t, "node.log", "the lease is over");
+    assert_true(read_journal(&t, &ends) == 0 || ends == 1);
+    finish(&t);
+}
+
+/* A lease that is renewed doesn't end, however short it is. */
+static void a_renewed_lease_holds(void **state)
+{
+    (void)state;
+    struct controller t;
+    begin(&t, 1, "obey", "");
+    t.lease_ms = 3000;
+    controller_serve(&t);
+    node_start(&t, "the-token");
+    wait_for_log(&t, "node.log", "starting");
+    int64_t until = clock_mono_ms() + 4 * 1000;
+    while (clock_mono_ms() < until) {
+        send_lease(&t);
+        clock_sleep_ms(100);
+    }
+    send_stop(&t);
+    assert_int_equal(node_wait(&t), 0);
+    assert_true(the_end(&t)->paused);
+    finish(&t);
+}
+
+int main(void)
+{
+    if (proctree_adopt_orphans(NULL) != 0) {
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commands_for_another_attempt_are_refused),
+        cmocka_unit_test(a_start_that_comes_twice_starts_one_gang),
+        cmocka_unit_test(an_acknowledgement_of_the_future_loses_nothing),
+        cmocka_unit_test(a_result_outlives_a_killed_node),
+        cmocka_unit_test(a_journal_that_was_heard_is_removed),
+        cmocka_unit_test(a_node_that_slept_through_its_lease_stops_its_gang),
+        cmocka_unit_test(a_renewed_lease_holds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
