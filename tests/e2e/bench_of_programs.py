@@ -105,13 +105,14 @@ class Server:
         self.m, self.folder, self.programs, self.devices = m, folder, programs, devices
         self.data = folder / "data"
         self.process = None
+        self.args = []  # more of the command line, from the next start on
         self.start()
 
     def start(self):
         self.log = open(self.folder / "tandemd.log", "ab")
         self.process = subprocess.Popen(
             [self.programs / "tandemd", "--dev", "--data-dir", self.data, "--devices",
-             str(self.devices)],
+             str(self.devices), *self.args],
             stdout=self.log, stderr=subprocess.STDOUT,
             env={**os.environ, "XDG_CONFIG_HOME": str(self.folder / "config")})
         self.connect()

@@ -9,8 +9,8 @@ import pathlib
 import random
 import shutil
 import signal
-import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -115,8 +115,28 @@ def told(job):
     return "\n".join(e.message for e in server.get(job).events)
 
 
-def start_server(job=None):
-    server.start()
+def token_of(job, attempt):
+    ticket = m.worker.LaunchTicket()
+    ticket.ParseFromString((folder / f"ticket-{job}-{attempt}").read_bytes())
+    return ticket.token
+
+
+def speak(token, *ups):
+    """Says ups on a stream that stays open, and returns how the controller ends that."""
+    done = threading.Event()
+
+    def words():
+        yield from ups
+        done.wait(DEADLINE)
+    try:
+        for _ in server.worker.Attach(words(), timeout=DEADLINE,
+                                      metadata=(("authorization", f"Bearer {token}"),)):
+            pass
+    except grpc.RpcError as e:
+        return e
+    finally:
+        done.set()
+    raise AssertionError("the stream ended well")
 
 
 class Case(unittest.TestCase):
@@ -199,6 +219,133 @@ class Killed(Case):
         server.start()
         self.check_undisturbed(job, attempt=2)
         self.assertIn("are lost: 00000001.journal: damaged at byte", told(job))
+
+
+class CutOff(Case):
+    # (4) A controller that stands still, then one that is away: training goes on, nothing is lost.
+    def test_a_run_ends_while_its_controller_stands_still(self):
+        job = server.submit(make_spec("still"))
+        run_to(job, 2)
+        os.kill(server.process.pid, signal.SIGSTOP)
+        try:
+            wait_for("the end", lambda: "attempt 1 ended: finished" in node_log(job))
+        finally:
+            os.kill(server.process.pid, signal.SIGCONT)
+        self.check_undisturbed(job, attempt=1)
+
+    def test_a_run_goes_on_through_controllers_that_come_and_go(self):
+        job = server.submit(make_spec("gone"))
+        run_to(job, 1)
+        while "attempt 1 ended" not in node_log(job):
+            server.kill()
+            time.sleep(self.random.random() * seconds / 4)
+            server.start()
+        self.check_undisturbed(job, attempt=1)
+
+
+class Late(Case):
+    def up(self, job, attempt, **body):
+        return m.worker.WorkerUp(job_id=job, attempt=attempt, **body)
+
+    def refused(self, code, part, *said):
+        e = speak(*said)
+        self.assertEqual(e.code(), code, e.details())
+        self.assertIn(part, e.details())
+
+    # (7) Whoever speaks for an older attempt, or for a newer one without being it, changes nothing.
+    def test_late_words_are_refused(self):
+        code = grpc.StatusCode
+        job = server.submit(make_spec("late"))
+        run_to(job, 2)
+        old = token_of(job, 1)
+        for pid in pids(job, "node"):
+            kill(pid)
+        wait_for("attempt 2", lambda: server.get(job).attempt == 2 and pids(job, "tandem-rank"))
+        still = [pid for pid in pids(job, "tandem-rank") if kill(pid, signal.SIGSTOP)]
+        wait_for("its start", lambda: "attached to" in node_log(job, 2))
+        new = token_of(job, 2)
+        hello = m.worker.Hello(fresh=False, pid=1, start_time=1, boot_id="another")
+        end = m.worker.AttemptEnd(finished=True)
+        stale = f"attempt 1 of job {job} is stale: the job is at attempt 2"
+        self.refused(code.FAILED_PRECONDITION, stale, old, self.up(job, 1, hello=hello))
+        self.refused(code.FAILED_PRECONDITION, stale, old, self.up(job, 2, hello=hello))
+        self.refused(code.FAILED_PRECONDITION, stale, old, self.up(job, 1, seq=1, attempt_end=end))
+        self.refused(code.INVALID_ARGUMENT, "a message of attempt 1", new,
+                     self.up(job, 1, seq=1, attempt_end=end))
+        self.refused(code.INVALID_ARGUMENT, "a message of attempt 0", new,
+                     m.worker.WorkerUp(hello=hello))
+        self.refused(code.INVALID_ARGUMENT, f"of job {job + 1}", new,
+                     self.up(job + 1, 2, hello=hello))
+        self.refused(code.FAILED_PRECONDITION, "not pid 1 of boot another", new,
+                     self.up(job, 2, hello=hello))
+        self.refused(code.ABORTED, "say hello first", new, self.up(job, 2, seq=1, attempt_end=end))
+        self.assertEqual(server.state(job), "JOB_RUNNING")
+        for pid in still:
+            kill(pid, signal.SIGCONT)
+        self.check_undisturbed(job, attempt=2)
+        self.refused(code.FAILED_PRECONDITION, "has ended", new, self.up(job, 2, hello=hello))
+
+
+class Leases(Case):
+    LEASE = 2
+
+    def setUp(self):
+        super().setUp()
+        server.stop()
+        path = folder / "lease.yaml"
+        path.write_text(f"limits: {{lease_s: {self.LEASE}}}\n")
+        server.args = ["--config", str(path)]
+        server.start()
+
+    def tearDown(self):
+        server.stop()
+        server.args = []
+        server.start()
+
+    # (8) A node that can't be reached is given up when its lease is over: killed first, so that it
+    # can't come back; its devices are free only then.
+    def test_a_node_that_stands_still_is_given_up_and_cannot_come_back(self):
+        job = server.submit(make_spec("stands"))
+        run_to(job, 2)
+        [node] = pids(job, "node")
+        old = pids(job)
+        kill(node, signal.SIGSTOP)
+        ranks = [pid for pid in pids(job, "tandem-rank") if kill(pid, signal.SIGSTOP)]
+        server.kill()
+        server.start()  # to which it isn't attached
+        while server.get(job).attempt == 1:
+            holders = server.holders()
+            if pids(job):
+                self.assertEqual(holders.count(job), 2)
+        for pid in old:
+            kill(pid, signal.SIGCONT)  # some may be zombies yet
+        self.assertFalse(set(old) & set(processes(programs)))
+        self.check_undisturbed(job, attempt=2)
+        self.assertIn("its lease is over: it is killed", told(job))
+        self.assertTrue(ranks)
+
+    # (8) The same from the other side: nobody renews, and the gang stops itself.
+    def test_a_gang_whose_controller_is_away_for_too_long_stops_itself(self):
+        job = server.submit(make_spec("away"))
+        run_to(job, 2)
+        server.kill()
+        for pid in pids(job, "tandem-rank"):
+            kill(pid, signal.SIGSTOP)  # so that it doesn't end first
+        wait_for("no process", lambda: not pids(job))
+        self.assertIn("the lease is over", node_log(job))
+        server.start()
+        self.check_undisturbed(job, attempt=2)
+
+    # (4) It holds while it is renewed, and as long as it was last said to.
+    def test_a_short_absence_is_within_the_lease(self):
+        job = server.submit(make_spec("short"))
+        run_to(job, 2)
+        [node] = pids(job, "node")
+        kill(node, signal.SIGSTOP)
+        server.kill()
+        server.start()
+        kill(node, signal.SIGCONT)
+        self.check_undisturbed(job, attempt=1)
 
 
 if __name__ == "__main__":
