@@ -1,7 +1,7 @@
 /* tandemd, the controller. Its threads, and what each owns:
  *
  *   main    signals; renews leases and ends expired tokens, so that these never wait for a disk
- *   io      two of them, in server/rpc: sockets, decoding, authentication; post mail
+ *   io      three, in server/rpc: sockets (two of them), decoding, authentication; post mail
  *   owner   all state (server/owner.c): jobs, attempts, devices, the writing connection
  *   query   a read-only connection: lists, curves
  *   feed    a read-only connection: watchers, logs that are followed

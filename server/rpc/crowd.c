@@ -90,8 +90,11 @@ int32_t crowd_calls(const struct crowd_member *m)
     return m->num_calls;
 }
 
-bool crowd_reset(struct crowd_member *m, int64_t now_ms)
+bool crowd_reset(struct crowd_member *m, int64_t opened_ms, int64_t now_ms)
 {
+    if (now_ms - opened_ms > CROWD_RESET_MS) {
+        return true;
+    }
     double allowed = (double)(now_ms - m->reset_ms) * CROWD_RESETS_PER_S / 1000;
     m->resets = (m->resets > allowed ? m->resets - allowed : 0) + 1;
     m->reset_ms = now_ms;

@@ -18,9 +18,11 @@
 struct crowd;
 struct crowd_member; /* one connection, for as long as it has calls */
 
-/* Calls taken back that a connection may have: at once, and for each second that passes. */
-#define CROWD_RESETS_MAX 2000
-#define CROWD_RESETS_PER_S 200
+/* Calls that a connection may take back within a second of opening them: at once, and for each
+ * second that passes. */
+#define CROWD_RESETS_MAX 256
+#define CROWD_RESETS_PER_S 100
+#define CROWD_RESET_MS 1000
 
 /* NULL: out of memory. */
 struct crowd *crowd_new(void);
@@ -29,8 +31,8 @@ void crowd_free(struct crowd *c);
 /* One call more; name: core's word for the connection. NULL: out of memory. */
 struct crowd_member *crowd_enter(struct crowd *c, const char *name);
 int32_t crowd_calls(const struct crowd_member *m);
-/* A call was taken back before it was answered; false: too many were. */
-bool crowd_reset(struct crowd_member *m, int64_t now_ms);
+/* A call that came at opened_ms is taken back before it was answered; false: too many were. */
+bool crowd_reset(struct crowd_member *m, int64_t opened_ms, int64_t now_ms);
 /* Hangs up on it. Only where core calls it "fd:N". */
 void crowd_hang_up(struct crowd_member *m);
 /* One call less; the last one takes the member with it. m may be NULL. */

@@ -250,7 +250,7 @@ void server_call_new(struct call *c, bool ok)
 void server_call_retired(struct server *s, struct call *c, bool reset)
 {
     pthread_mutex_lock(&s->lock);
-    if (reset && c->member && !crowd_reset(c->member, clock_mono_ms())) {
+    if (reset && c->member && !crowd_reset(c->member, c->opened_ms, clock_mono_ms())) {
         crowd_hang_up(c->member);
     }
     if (c->next) {

@@ -54,7 +54,7 @@ static void *io_main(void *arg)
         }
         gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
         if (gpr_time_cmp(now, due) >= 0) {
-            if (t == t->server->threads) {
+            if (t == &t->server->threads[t->server->num_threads - 1]) {
                 server_sweep_calls(t->server);
             }
             due = gpr_time_add(now, period);
@@ -250,12 +250,20 @@ int server_reload_tls(struct server *s, struct error *err)
 
 /* ---- the parts ----------------------------------------------------------------------------- */
 
+/* The last queue does no socket's work. A thread that does may read from peers that never stop
+ * sending for as long as they do; calls go on being answered by the one that can't. */
 static void create_queues(struct server *s)
 {
-    int n = s->options.num_threads > 0 ? s->options.num_threads : 2;
+    const grpc_completion_queue_attributes deskbound = {GRPC_CQ_CURRENT_VERSION, GRPC_CQ_NEXT,
+                                                        GRPC_CQ_NON_POLLING, NULL};
+    int n = (s->options.num_threads > 0 ? s->options.num_threads : 2) + 1;
     s->num_threads = n < SERVER_MAX_THREADS ? n : SERVER_MAX_THREADS;
     for (int i = 0; i < s->num_threads; i++) {
-        s->threads[i].cq = grpc_completion_queue_create_for_next(NULL);
+        s->threads[i].cq =
+            i < s->num_threads - 1
+                ? grpc_completion_queue_create_for_next(NULL)
+                : grpc_completion_queue_create(grpc_completion_queue_factory_lookup(&deskbound),
+                                               &deskbound, NULL);
         s->threads[i].server = s;
         grpc_server_register_completion_queue(s->cores[false], s->threads[i].cq, NULL);
         grpc_server_register_completion_queue(s->cores[true], s->threads[i].cq, NULL);

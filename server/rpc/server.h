@@ -61,7 +61,7 @@ struct server_options {
      * call the server. */
     int (*still_allowed)(void *ctx, const struct caller *caller, const struct method *method,
                          struct error *err);
-    int num_threads;          /* 0 = 2 */
+    int num_threads;          /* that work the sockets; 0 = 2. One more only answers */
     size_t max_request_bytes; /* 0 = 4 MiB */
     /* NULL: none. Else every host:port speaks TLS, on loopback too. Borrowed by server_new. */
     const struct tls_files *tls;
