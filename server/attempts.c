@@ -8,6 +8,7 @@
 #include "server/attempts_private.h"
 #include "server/job.h"
 #include "server/msg.h"
+#include "server/run_as.h"
 
 /* How often a process that isn't attached is looked for. */
 #define CHECK_FIRST_MS 4
@@ -124,8 +125,11 @@ static struct job *job_of(struct controller *c, const struct launch_mail *m)
     return j && j->row.attempt.number == m->attempt ? j : NULL;
 }
 
-static void set_handle(struct launch_handle *h, const struct attempt_row *a)
+static void set_handle(const struct controller *c, struct launch_handle *h, const struct job *j)
 {
+    const struct attempt_row *a = &j->row.attempt;
+    const char *user = run_as_user(controller_about(c)->run_as, j->row.tenant);
+    snprintf(h->user, sizeof h->user, "%s", user ? user : "");
     h->pid = a->pid;
     h->start_time = a->start_time;
     memcpy(h->boot_id, a->boot_id, sizeof h->boot_id);
@@ -291,7 +295,7 @@ static void check_attempt(struct controller *c, struct job *j)
 {
     struct launch_mail *m =
         launch_mail_new(LAUNCH_CHECK, j->row.id, j->row.attempt.number, on_checked);
-    set_handle(&m->handle, &j->row.attempt);
+    set_handle(c, &m->handle, j);
     m->acked_seq = j->row.attempt.acked_seq;
     j->check_pending = true;
     controller_launch(c, m);
@@ -301,7 +305,7 @@ static void kill_attempt(struct controller *c, struct job *j)
 {
     struct launch_mail *m =
         launch_mail_new(LAUNCH_KILL, j->row.id, j->row.attempt.number, on_killed);
-    set_handle(&m->handle, &j->row.attempt);
+    set_handle(c, &m->handle, j);
     j->kill_pending = true;
     controller_launch(c, m);
 }

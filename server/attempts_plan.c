@@ -9,6 +9,7 @@
 #include "server/attempts_private.h"
 #include "server/job.h"
 #include "server/msg.h"
+#include "server/run_as.h"
 
 static struct sched_job as_sched_job(const struct controller *c, const struct job *j)
 {
@@ -211,6 +212,10 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
 {
     Plan *plan;
     struct error why = {0};
+    const char *user = run_as_user(controller_about(c)->run_as, j->row.tenant);
+    if (!user) {
+        return controller_move(c, j, JOB_FAILED, "no-user", RUN_AS_NOBODY, "scheduler", err);
+    }
     if (attempts_plan(c, j->spec, j->facts, devices, &plan, &why) != 0) {
         return controller_move(c, j, JOB_FAILED, "no-plan", why.text, "scheduler", err);
     }
@@ -249,6 +254,7 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     struct launch_mail *m =
         launch_mail_new(LAUNCH_START, j->row.id, a.number, attempts_on_launched);
     m->ticket = make_ticket(c, j, token);
+    snprintf(m->handle.user, sizeof m->handle.user, "%s", user);
     controller_launch(c, m);
     char text[128] = "";
     if (a.start_step) {

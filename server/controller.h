@@ -56,6 +56,7 @@ struct controller_options {
     struct world world;
     int64_t lease_ms; /* of attempts; 0 = they are never given up */
     const struct allowed *allowed; /* NULL = jobs may read everything */
+    const struct run_as *run_as;   /* NULL = all processes are tandemd's user's */
     int32_t tenant_queued_jobs;    /* waiting ones of a tenant at most; 0 = no limit */
 };
 

@@ -30,6 +30,7 @@
 #include "server/options.h"
 #include "server/restore.h"
 #include "server/owner.h"
+#include "server/run_as.h"
 #include "server/world_real.h"
 
 #define STOP_GRACE_MS 500
@@ -38,13 +39,16 @@
 struct tandemd {
     struct options options;
     char data_dir[PATH_MAX];
-    char socket[PATH_MAX + 8];  /* unix:DATA_DIR/tandemd.sock */
-    char address[PATH_MAX + 8]; /* what is announced */
+    char socket[PATH_MAX + 8];   /* unix:DATA_DIR/tandemd.sock */
+    char workers[PATH_MAX + 32]; /* unix-any:DATA_DIR/worker.sock, for other users' tandem-nodes */
+    char worker_addr[PATH_MAX + 32]; /* how they call it */
+    char address[PATH_MAX + 8];      /* what is announced */
     char bin_dir[PATH_MAX];
     struct app app;
     struct world_real parts;
     struct owner *owner;
     struct allowed *allowed; /* NULL without --config */
+    struct run_as *run_as;   /* NULL: all run as ourselves */
     struct server *server;
     atomic_bool recheck; /* streams were refused that may not have ended yet */
 };
@@ -130,6 +134,8 @@ static int make_paths(struct tandemd *d, struct error *err)
                          "choose a shorter --data-dir",
                          d->data_dir, sizeof longest.sun_path - 1);
     }
+    snprintf(d->workers, sizeof d->workers, "unix-any:%s/worker.sock", d->data_dir);
+    snprintf(d->worker_addr, sizeof d->worker_addr, "unix:%s/worker.sock", d->data_dir);
     return 0;
 }
 
@@ -145,7 +151,7 @@ static int start_threads(struct tandemd *d, struct error *err)
     }
     struct controller_options o = {.data_dir = d->data_dir,
                                    .bin_dir = d->bin_dir,
-                                   .worker_addr = d->socket,
+                                   .worker_addr = d->run_as ? d->worker_addr : d->socket,
                                    .store = store,
                                    .world = world_real(&d->parts),
                                    .tenant_queued_jobs =
@@ -168,6 +174,7 @@ static int start_threads(struct tandemd *d, struct error *err)
     d->parts.feed = d->app.feed;
     o.allowed = d->allowed;
     o.lease_ms = lease_ttl_ms(d->parts.lease);
+    o.run_as = d->run_as;
     if (known < 0 || controller_new(&d->app.controller, &o, err) != 0) {
         store_close(store);
         return -1;
@@ -203,10 +210,11 @@ static void take_config(struct server_options *o, struct tls_files *tls, const S
 
 static int start_server(struct tandemd *d, struct error *err)
 {
-    const char *listen[OPTIONS_LISTEN_MAX + 2] = {d->socket};
+    const char *listen[OPTIONS_LISTEN_MAX + 3] = {d->socket};
     for (int i = 0; i < d->options.num_listen; i++) {
         listen[i + 1] = d->options.listen[i];
     }
+    listen[d->options.num_listen + 1] = d->run_as ? d->workers : NULL;
     const struct method *const tables[] = {
         svc_jobs_methods,    svc_runs_methods,   svc_checkpoints_methods,
         svc_cluster_methods, svc_plans_methods,  svc_admin_methods,
@@ -283,6 +291,9 @@ static int start(struct tandemd *d, struct error *err)
     if (config && !config->n_roots) {
         log_warn("the config names no roots: jobs of every tenant may read all that this user can");
     }
+    if (run_as_new(&d->run_as, config, d->bin_dir, d->data_dir, err) != 0) {
+        return -1;
+    }
     d->app.started_us = clock_wall_us();
     if (start_auth(d, token_path, err) != 0 ||
         lease_new(&d->parts.lease, lease_s_of(config) * 1000) != 0 || start_threads(d, err) != 0 ||
@@ -319,6 +330,7 @@ static void stop(struct tandemd *d)
     auth_free(d->app.auth);
     audit_free(d->app.audit);
     allowed_free(d->allowed);
+    run_as_free(d->run_as);
 }
 
 /* Renews leases and looks after tokens until a signal comes; HUP reads the certificate anew. */

@@ -22,9 +22,11 @@
 /* For a process to be gone once it was killed. One that waits for a dead file server isn't. */
 #define KILL_WAIT_MS 2000
 
-static int spawn_probe(const struct probe_process *p, int in, int out, pid_t *pid)
+static int spawn_probe(const struct probe_process *p, const char *user, int in, int out, pid_t *pid)
 {
-    char *argv[] = {(char *)(uintptr_t)p->program, NULL};
+    const char *program = user ? p->spawner : p->program;
+    char *argv[] = {(char *)(uintptr_t)program, user ? (char[]){"probe"} : NULL,
+                    (char *)(uintptr_t)user, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     posix_spawn_file_actions_init(&actions);
@@ -38,7 +40,7 @@ static int spawn_probe(const struct probe_process *p, int in, int out, pid_t *pi
                                         (short)POSIX_SPAWN_SETSID);
     posix_spawn_file_actions_adddup2(&actions, in, 0);
     posix_spawn_file_actions_adddup2(&actions, out, 1);
-    int rc = posix_spawn(pid, p->program, &actions, &attr, argv, p->env);
+    int rc = posix_spawn(pid, program, &actions, &attr, argv, p->env);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
     return rc;
@@ -135,7 +137,7 @@ static int talk(struct probe_process *p, const ProbeRequest *request, struct buf
         return error_errno(err, errno, "pipe");
     }
     pid_t pid;
-    int rc = spawn_probe(p, in, ends[1], &pid);
+    int rc = spawn_probe(p, request->run_as, in, ends[1], &pid);
     close(in);
     close(ends[1]);
     if (rc != 0) {

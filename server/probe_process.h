@@ -13,6 +13,7 @@
 
 struct probe_process {
     const char *program; /* borrowed */
+    const char *spawner; /* tandem-spawn, for requests of another user; borrowed */
     char *const *env;    /* borrowed */
     pid_t stuck[PROBE_STUCK_MAX];
     int num_stuck;

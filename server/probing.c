@@ -15,7 +15,7 @@
 extern char **environ;
 
 struct probing {
-    char path[PATH_MAX];
+    char path[PATH_MAX], spawner[PATH_MAX];
     struct mailbox *back;
     struct worker *worker;
     /* On the probe thread. */
@@ -114,11 +114,13 @@ int probing_new(struct probing **out, const char *bin_dir, struct mailbox *back,
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     p->back = back;
-    if (!fs_join(p->path, sizeof p->path, bin_dir, "tandem-probe")) {
+    if (!fs_join(p->path, sizeof p->path, bin_dir, "tandem-probe") ||
+        !fs_join(p->spawner, sizeof p->spawner, bin_dir, "tandem-spawn")) {
         free(p);
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", bin_dir);
     }
     p->process.program = p->path;
+    p->process.spawner = p->spawner;
     p->process.env = environ;
     if (worker_new(&p->worker, "probe", p, NULL, err) != 0) {
         free(p);

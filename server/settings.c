@@ -193,6 +193,9 @@ static int check_run_as(const struct settings *c, struct error *err)
         }
         const struct passwd *pw = getpwnam(r->user);
         snprintf(field, sizeof field, "run_as.%zu.user", i);
+        if (!pw && strspn(r->user, "0123456789") == strlen(r->user)) {
+            continue; /* tandem-spawn refuses numbers, where it isn't built for tests */
+        }
         if (!pw) {
             return settings_fail(c, err, field, "this host has no user %s", r->user);
         }

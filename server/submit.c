@@ -13,11 +13,16 @@
 #include "server/audit.h"
 #include "server/controller.h"
 #include "server/msg.h"
+#include "server/run_as.h"
 
 static ProbeRequest *probe_request(const struct controller *c, const JobSpec *spec)
 {
     ProbeRequest *r = msg_new(&probe_request__descriptor);
     r->roots = allowed_for(controller_about(c)->allowed, spec->tenant);
+    const char *user = run_as_user(controller_about(c)->run_as, spec->tenant);
+    if (user && *user) {
+        msg_text(&r->run_as, user);
+    }
     if (spec->model) {
         r->model = (ModelSpec *)text_clone(&spec->model->base);
     }
@@ -45,7 +50,8 @@ static int check_nodes(struct controller *c, const JobSpec *spec, struct error *
     return 0;
 }
 
-static int check_tenant(JobSpec *spec, const struct caller *who, struct error *err)
+static int check_tenant(const struct controller *c, JobSpec *spec, const struct caller *who,
+                        struct error *err)
 {
     if (!spec->tenant || !*spec->tenant) {
         free(spec->tenant);
@@ -54,6 +60,9 @@ static int check_tenant(JobSpec *spec, const struct caller *who, struct error *e
     } else if (strcmp(spec->tenant, who->tenant) != 0) {
         return error_set(err, ERR_PERMISSION_DENIED, "tenant: you are in %s, not in \"%s\"",
                          who->tenant, spec->tenant);
+    }
+    if (!run_as_user(controller_about(c)->run_as, spec->tenant)) {
+        return error_set(err, ERR_FAILED_PRECONDITION, "tenant %s: " RUN_AS_NOBODY, spec->tenant);
     }
     return 0;
 }
@@ -207,7 +216,7 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
     if (rc != 0) {
         return rc < 0 ? -1 : 0;
     }
-    if (check_tenant(r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0 ||
+    if (check_tenant(c, r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0 ||
         check_nodes(c, r->spec, err) != 0) {
         return -1;
     }
@@ -254,7 +263,7 @@ int submit_on_plan(void *controller, struct mail *m, struct error *err)
     if (!r->spec) {
         return error_set(err, ERR_INVALID_ARGUMENT, "spec: missing");
     }
-    if (check_tenant(r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0) {
+    if (check_tenant(c, r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0) {
         return -1;
     }
     controller_probe(

@@ -146,7 +146,7 @@ static int write_config(const char *dir, const struct ckpt_state *state, const M
 static int write_all(struct export *x, const char *dir, const ModelConfig *config,
                      int64_t shard_bytes_max, struct error *err)
 {
-    if (cut(x, shard_bytes_max, err) != 0 || fs_mkdirs(dir, 0755, err) != 0 ||
+    if (cut(x, shard_bytes_max, err) != 0 || fs_mkdirs(dir, 0775, err) != 0 ||
         write_config(dir, x->state, config, err) != 0) {
         return -1;
     }

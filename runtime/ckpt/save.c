@@ -155,7 +155,7 @@ int ckpt_save_part(const char *parent, const struct ckpt_state *state, const str
     ASSERT(!state->exp_avg == !state->exp_avg_sq);
     char dir[PATH_MAX];
     struct folder_name name = {meta->step, meta->attempt, true};
-    if (folder_path(parent, &name, dir, sizeof dir, err) != 0 || fs_mkdirs(dir, 0755, err) != 0) {
+    if (folder_path(parent, &name, dir, sizeof dir, err) != 0 || fs_mkdirs(dir, 0775, err) != 0) {
         return -1;
     }
     remove_part(dir, writer);

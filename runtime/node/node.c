@@ -138,7 +138,7 @@ static int make_gang(struct node *n, const Start *start, struct error *err)
                  (int)n->ticket->attempt) >= (int)sizeof log_dir) {
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: path is too long", n->ticket->job_dir);
     }
-    if (fs_mkdirs(log_dir, 0750, err) != 0 || fs_mkdirs(ckpt_dir, 0750, err) != 0 ||
+    if (fs_mkdirs(log_dir, 0770, err) != 0 || fs_mkdirs(ckpt_dir, 0770, err) != 0 ||
         ckpt_sweep(ckpt_dir, err) != 0) {
         return -1;
     }

@@ -92,7 +92,7 @@ void spool_remove(struct spool *s)
 
 static int open_folder(struct spool *s, struct error *err)
 {
-    if (fs_mkdirs(s->options.dir, 0700, err) != 0) {
+    if (fs_mkdirs(s->options.dir, 0770, err) != 0) {
         return -1;
     }
     s->dir_fd = open(s->options.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -119,7 +119,7 @@ static int begin_segment(struct spool *s, struct error *err)
     }
     struct segment next = {.number = s->last_number + 1, .len = JOURNAL_HEAD_BYTES};
     journal_name(name, next.number);
-    int fd = openat(s->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+    int fd = openat(s->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0660);
     if (fd < 0) {
         return error_errno(err, errno, "%s/%s", s->options.dir, name);
     }

@@ -14,6 +14,7 @@
 
 /* A started tandem-node. start_time and boot_id tell a reused pid from the same process. */
 struct launch_handle {
+    char user[33]; /* whose processes they are; "" = tandemd's own */
     int64_t job_id;
     int32_t attempt;
     int64_t pid;
@@ -38,7 +39,7 @@ struct launcher {
     const char *name;
     /* Starts tandem-node. Its stdout and stderr go to log_path, whose folder is made if need be.
      * *ticket_fd: the writing end of its descriptor 3; the caller writes the packed LaunchTicket
-     * and closes it. */
+     * and closes it. out->user says whose it is to be; the rest of *out is filled. */
     int (*start)(struct launcher *l, int64_t job_id, int32_t attempt, const char *log_path,
                  struct launch_handle *out, int *ticket_fd, struct error *err);
     /* Sends KILL to it and to every descendant. Whether they went is for look to say. */
@@ -49,8 +50,8 @@ struct launcher {
     void (*free)(struct launcher *l);
 };
 
-/* posix_spawn on this host. bin_dir: where tandem-node is. data_dir: tells our processes from those
- * of another tandemd of the same user. */
+/* posix_spawn on this host. bin_dir: where tandem-node and tandem-spawn are; borrowed. data_dir:
+ * tells our processes from those of another tandemd of the same user. */
 int launcher_local_new(struct launcher **out, const char *bin_dir, const char *data_dir,
                        struct error *err);
 

@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "server/launch/proc.h"
+#include "server/launch/spawn.h"
 
 #define PIDS_MAX 4096
 /* In the environment of all processes of an attempt. */
@@ -21,7 +23,8 @@
 
 struct local {
     struct launcher base; /* first */
-    char node_path[PATH_MAX];
+    const char *bin_dir;  /* borrowed */
+    char node_path[PATH_MAX], spawn_path[PATH_MAX];
     char data_dir[PATH_MAX];
     char boot_id[48];
 };
@@ -52,15 +55,10 @@ static char **environment(char *mark)
     return out;
 }
 
-static int spawn_node(const struct local *l, int64_t job_id, int32_t attempt, const char *log_path,
-                      int ticket_fd, pid_t *pid)
+/* log_path NULL: the program has its own, and only what it refuses goes where ours goes. */
+static int spawn(const char *path, char *const *argv, char *const *env, const char *log_path,
+                 int ticket_fd, pid_t *pid)
 {
-    char mark[PATH_MAX + 64];
-    make_mark(l, job_id, attempt, mark, sizeof mark);
-    char job[24], number[16];
-    snprintf(job, sizeof job, "%lld", (long long)job_id);
-    snprintf(number, sizeof number, "%d", attempt);
-    char *argv[] = {(char *)(uintptr_t)l->node_path, "--job", job, "--attempt", number, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     posix_spawn_file_actions_init(&actions);
@@ -73,25 +71,51 @@ static int spawn_node(const struct local *l, int64_t job_id, int32_t attempt, co
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
                                         (short)POSIX_SPAWN_SETSID);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 1, log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    if (log_path) {
+        posix_spawn_file_actions_addopen(&actions, 1, log_path, O_WRONLY | O_CREAT | O_APPEND,
+                                         0600);
+        posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    }
     posix_spawn_file_actions_adddup2(&actions, ticket_fd, 3);
-    char **env = environment(mark);
-    int rc = posix_spawn(pid, l->node_path, &actions, &attr, argv, env);
-    free(env);
+    int rc = posix_spawn(pid, path, &actions, &attr, argv, env);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
     return rc;
+}
+
+static int spawn_node(const struct local *l, int64_t job_id, int32_t attempt, const char *user,
+                      const char *log_path, int ticket_fd, pid_t *pid)
+{
+    char mark[PATH_MAX + 64], job[24], number[16];
+    make_mark(l, job_id, attempt, mark, sizeof mark);
+    snprintf(job, sizeof job, "%lld", (long long)job_id);
+    snprintf(number, sizeof number, "%d", attempt);
+    if (*user) {
+        char *argv[] = {
+            (char *)(uintptr_t)l->spawn_path, "node", (char *)(uintptr_t)user, job, number, NULL};
+        return spawn(l->spawn_path, argv, environ, NULL, ticket_fd, pid);
+    }
+    char *argv[] = {(char *)(uintptr_t)l->node_path, "--job", job, "--attempt", number, NULL};
+    char **env = environment(mark);
+    int rc = spawn(l->node_path, argv, env, log_path, ticket_fd, pid);
+    free(env);
+    return rc;
+}
+
+static int make_log_folder(const char *log_path, struct error *err)
+{
+    char logs[PATH_MAX];
+    const char *slash = strrchr(log_path, '/');
+    snprintf(logs, sizeof logs, "%.*s", slash ? (int)(slash - log_path) : 0, log_path);
+    return fs_mkdirs(logs, 0700, err);
 }
 
 static int local_start(struct launcher *base, int64_t job_id, int32_t attempt, const char *log_path,
                        struct launch_handle *out, int *ticket_fd, struct error *err)
 {
     struct local *l = (struct local *)base;
-    char logs[PATH_MAX];
-    const char *slash = strrchr(log_path, '/');
-    snprintf(logs, sizeof logs, "%.*s", slash ? (int)(slash - log_path) : 0, log_path);
-    if (fs_mkdirs(logs, 0700, err) != 0) {
+    /* tandem-spawn makes the folders of another user. */
+    if (!*out->user && make_log_folder(log_path, err) != 0) {
         return -1;
     }
     int ends[2];
@@ -99,13 +123,13 @@ static int local_start(struct launcher *base, int64_t job_id, int32_t attempt, c
         return error_errno(err, errno, "pipe");
     }
     pid_t pid;
-    int rc = spawn_node(l, job_id, attempt, log_path, ends[0], &pid);
+    int rc = spawn_node(l, job_id, attempt, out->user, log_path, ends[0], &pid);
     close(ends[0]);
     if (rc != 0) {
         close(ends[1]);
-        return error_errno(err, rc, "start %s", l->node_path);
+        return error_errno(err, rc, "start %s", *out->user ? l->spawn_path : l->node_path);
     }
-    memset(out, 0, sizeof *out);
+    out->start_time = 0;
     out->pid = pid;
     snprintf(out->boot_id, sizeof out->boot_id, "%s", l->boot_id);
     struct proc_stat p;
@@ -132,6 +156,29 @@ static int node_alive(const struct local *l, const struct launch_handle *h)
     }
     /* 0: our child, but not all of its threads have ended yet; later, or it stays a zombie. */
     return waitpid((pid_t)h->pid, NULL, WNOHANG) == 0;
+}
+
+/* The same through tandem-spawn, which can look into and signal another user's processes. An error
+ * isn't the news that all are gone. */
+static size_t ask_spawn(const struct local *l, const struct launch_handle *h, const char *sig,
+                        int64_t *first)
+{
+    char job[24], attempt[16], pid[24], start[24], said[256];
+    struct error err = {0};
+    unsigned long long num = 0;
+    long long one = 0;
+    snprintf(job, sizeof job, "%lld", (long long)h->job_id);
+    snprintf(attempt, sizeof attempt, "%d", (int)h->attempt);
+    snprintf(pid, sizeof pid, "%lld", (long long)h->pid);
+    snprintf(start, sizeof start, "%lld", (long long)h->start_time);
+    const char *const words[] = {"kill", h->user, job, attempt, pid, start, sig, NULL};
+    if (launch_spawn_ask(l->bin_dir, words, said, sizeof said, &err) != 0 ||
+        sscanf(said, "%llu %lld", &num, &one) != 2) {
+        log_warn("job %lld: %s", (long long)h->job_id, err.text);
+        return 1;
+    }
+    *first = one;
+    return num;
 }
 
 /* What it left behind or has below it. */
@@ -167,7 +214,7 @@ static enum launch_presence local_look(struct launcher *base, const struct launc
         return LAUNCH_ALIVE;
     }
     int64_t one = 0;
-    size_t num = descendants(l, h, &one, 1);
+    size_t num = *h->user ? ask_spawn(l, h, "0", &one) : descendants(l, h, &one, 1);
     if (num > 0) {
         describe(one, num, left);
     }
@@ -178,6 +225,11 @@ static void local_kill(struct launcher *base, const struct launch_handle *h)
 {
     struct local *l = (struct local *)base;
     if (h->pid <= 0 || strcmp(h->boot_id, l->boot_id) != 0) {
+        return;
+    }
+    if (*h->user) {
+        int64_t one;
+        ask_spawn(l, h, "9", &one);
         return;
     }
     int64_t *pids = malloc(PIDS_MAX * sizeof *pids);
@@ -217,7 +269,9 @@ int launcher_local_new(struct launcher **out, const char *bin_dir, const char *d
                                 .free = local_free};
     proc_boot_id(l->boot_id, sizeof l->boot_id);
     snprintf(l->data_dir, sizeof l->data_dir, "%s", data_dir);
-    if (!fs_join(l->node_path, sizeof l->node_path, bin_dir, "tandem-node")) {
+    l->bin_dir = bin_dir;
+    if (!fs_join(l->node_path, sizeof l->node_path, bin_dir, "tandem-node") ||
+        !fs_join(l->spawn_path, sizeof l->spawn_path, bin_dir, "tandem-spawn")) {
         free(l);
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", bin_dir);
     }

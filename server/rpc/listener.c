@@ -55,7 +55,8 @@ static int listen_on(struct listener *l, const struct sockaddr *sa, socklen_t le
         setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     }
     /* Nobody can connect between bind and listen: time to set the mode of the file. */
-    if (bind(l->fd, sa, len) != 0 || (l->is_unix && chmod(l->path, 0600) != 0) ||
+    if (bind(l->fd, sa, len) != 0 ||
+        (l->is_unix && chmod(l->path, l->for_any ? 0666 : 0600) != 0) ||
         listen(l->fd, BACKLOG) != 0) {
         return error_errno(err, errno, "listen on %s", text);
     }
@@ -150,7 +151,7 @@ static int parse_tcp(const char *text, bool tls, struct sockaddr_storage *sa, st
 
 static int parse_unix(const char *text, struct sockaddr_un *sa, struct error *err)
 {
-    const char *path = text + strlen("unix:");
+    const char *path = strchr(text, ':') + 1;
     if (path[0] != '/') {
         return error_set(err, ERR_INVALID_ARGUMENT, "listen on %s: the path must be absolute",
                          text);
@@ -167,7 +168,7 @@ static int parse_unix(const char *text, struct sockaddr_un *sa, struct error *er
 
 static bool is_unix(const char *text)
 {
-    return strncmp(text, "unix:", 5) == 0;
+    return strncmp(text, "unix:", 5) == 0 || strncmp(text, "unix-any:", 9) == 0;
 }
 
 int listener_check(const char *text, bool tls, struct error *err)
@@ -187,6 +188,7 @@ static int open_unix(struct listener *l, const char *text, struct error *err)
         return -1;
     }
     l->is_unix = true;
+    l->for_any = text[4] == '-';
     snprintf(l->path, sizeof l->path, "%s", sa.sun_path);
     if (make_room(&sa, text, err) || socket_of(l, AF_UNIX, text, err) ||
         listen_on(l, (struct sockaddr *)&sa, sizeof sa, text, err)) {
@@ -242,7 +244,7 @@ void listener_name(const struct listener *l, char *out, size_t size)
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)&l->bound;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&l->bound;
     if (l->is_unix) {
-        snprintf(out, size, "unix:%s", l->path);
+        snprintf(out, size, "unix%s:%s", l->for_any ? "-any" : "", l->path);
     } else if (l->bound.ss_family == AF_INET6) {
         inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
         snprintf(out, size, "[%s]:%d", host, l->port);
@@ -254,7 +256,7 @@ void listener_name(const struct listener *l, char *out, size_t size)
 
 int listener_reopen(struct listener *l, struct error *err)
 {
-    char text[sizeof l->path + 8];
+    char text[sizeof l->path + 16];
     struct listener fresh;
     listener_name(l, text, sizeof text);
     listener_close(l);

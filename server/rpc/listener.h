@@ -12,16 +12,18 @@
 struct listener {
     int fd; /* owned; listens, doesn't block; -1: could not be opened again */
     bool is_unix;
-    int port;                      /* bound; 0 for unix */
+    bool for_any; /* unix: every user of the host may connect; so it is never trusted */
+    int port;     /* bound; 0 for unix */
     struct sockaddr_storage bound; /* TCP */
     char path[108];                /* unix: the socket file, and which one */
     dev_t device;
     ino_t inode;
 };
 
-/* text: host:port or unix:/path; host is an address, or localhost. Off loopback only with tls. */
+/* text: host:port, unix:/path or unix-any:/path; host is an address, or localhost. Off loopback
+ * only with tls. */
 int listener_check(const char *text, bool tls, struct error *err);
-/* A socket file that nobody answers on is replaced; the new one is 0600. */
+/* A socket file that nobody answers on is replaced; the new one is 0600, that of unix-any 0666. */
 int listener_open(struct listener *out, const char *text, bool tls, struct error *err);
 /* Closes it and opens it at the same place. On an error it stays closed, to be tried again. */
 int listener_reopen(struct listener *l, struct error *err);

@@ -174,9 +174,10 @@ static void on_connection(void *ctx, int connection, int listener_idx,
                           const struct sockaddr_storage *from)
 {
     struct server *s = ctx;
-    bool is_unix = s->listeners[listener_idx].is_unix;
-    if (is_unix || !s->bridge) {
-        give_to_core(s, connection, is_unix && listener_idx < s->options.num_trusted);
+    const struct listener *l = &s->listeners[listener_idx];
+    if (l->is_unix || !s->bridge) {
+        give_to_core(s, connection,
+                     l->is_unix && !l->for_any && listener_idx < s->options.num_trusted);
         return;
     }
     struct peer_address address = peer_address_of(from);

@@ -27,3 +27,7 @@ add_test(NAME spawn_misuse_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/fault/spawn_misuse_test.py)
 set_tests_properties(spawn_misuse_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
   ENVIRONMENT "TANDEM_BUILD=${CMAKE_BINARY_DIR}" RESOURCE_LOCK tandem_spawn)
+add_test(NAME run_as_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/run_as_test.py)
+set_tests_properties(run_as_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
+  ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" RESOURCE_LOCK tandem_spawn)

@@ -82,9 +82,9 @@ static void save(struct self *s, int64_t step)
     const RankStart *start = s->start->start;
     snprintf(dir, sizeof dir, "ckpt/step-%08lld-a%d", (long long)step, start->attempt);
     snprintf(path, sizeof path, "%s/%s", start->job_dir, dir);
-    fs_mkdirs(path, 0700, NULL);
+    fs_mkdirs(path, 0770, NULL);
     snprintf(path, sizeof path, "%s/%s/COMPLETE", start->job_dir, dir);
-    fs_write_atomic(path, "", 0, 0600, NULL);
+    fs_write_atomic(path, "", 0, 0660, NULL);
     CheckpointDone done = CHECKPOINT_DONE__INIT;
     done.has_step = 1;
     done.step = step;
