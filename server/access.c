@@ -84,18 +84,21 @@ static int run_put(void *owner, struct mail *base, struct error *err)
     (void)err;
     const struct put_mail *m = (const struct put_mail *)base;
     const struct access_options *o = &m->access->options;
+    bool less = false;
     switch (m->kind) {
     case PUT_TENANT:
-        auth_put_tenant(o->auth, &m->row.tenant);
+        less = auth_put_tenant(o->auth, &m->row.tenant);
         break;
     case PUT_USER:
-        auth_put_user(o->auth, &m->row.user);
+        less = auth_put_user(o->auth, &m->row.user);
         break;
     case PUT_TOKEN:
-        auth_put_token(o->auth, &m->row.token);
+        less = auth_put_token(o->auth, &m->row.token);
         break;
     }
-    o->changed(o->ctx);
+    if (less) {
+        o->changed(o->ctx);
+    }
     return 0;
 }
 

@@ -117,14 +117,30 @@ const LimitsConfig *auth_limits(const struct auth *a)
 
 /* ---- attempts ---- */
 
+/* Lock held. */
+static void forget_attempt(struct auth *a, const struct attempt_token *t)
+{
+    struct attempt_token **p = &a->attempt_heads[auth_slot(t->sha256)];
+    while (*p && *p != t) {
+        p = &(*p)->next;
+    }
+    if (*p) {
+        *p = t->next;
+    }
+}
+
 void auth_add_attempt(struct auth *a, int64_t job, int32_t attempt,
                       const uint8_t sha256[HASH_BYTES])
 {
     pthread_mutex_lock(&a->lock);
     struct attempt_token *t = &a->attempts[a->num_attempts++ % AUTH_ATTEMPTS_MAX];
+    forget_attempt(a, t);
+    struct attempt_token **head = &a->attempt_heads[auth_slot(sha256)];
     t->job = job;
     t->attempt = attempt;
     memcpy(t->sha256, sha256, HASH_BYTES);
+    t->next = *head;
+    *head = t;
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -132,9 +148,7 @@ void auth_add_attempt(struct auth *a, int64_t job, int32_t attempt,
 static bool find_attempt(struct auth *a, const uint8_t sha256[HASH_BYTES], struct caller *caller)
 {
     bool found = false;
-    uint32_t num = a->num_attempts < AUTH_ATTEMPTS_MAX ? a->num_attempts : AUTH_ATTEMPTS_MAX;
-    for (uint32_t i = 0; i < num; i++) {
-        const struct attempt_token *t = &a->attempts[i];
+    for (const struct attempt_token *t = a->attempt_heads[auth_slot(sha256)]; t; t = t->next) {
         if (CRYPTO_memcmp(t->sha256, sha256, HASH_BYTES) == 0) {
             caller->job_id = t->job;
             caller->attempt = t->attempt;
@@ -207,8 +221,12 @@ static int check_locked(struct auth *a, const char *bearer, const uint8_t sha256
 {
     struct error why = {0};
     if (method->access == METHOD_WORKER) {
+        static const char text[] = "this needs the token of an attempt";
         if (!bearer || !find_attempt(a, sha256, who)) {
-            return auth_refuse(a, peer, "this needs the token of an attempt", err);
+            /* By the socket come tandem-nodes of this host: one that is late must hear that it
+             * isn't wanted, however many there were before it. */
+            return unix_socket ? error_set(err, ERR_UNAUTHENTICATED, text)
+                               : auth_refuse(a, peer, text, err);
         }
         who->user = who->role = "worker";
         return 0;

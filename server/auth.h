@@ -55,10 +55,10 @@ void auth_add_attempt(struct auth *a, int64_t job, int32_t attempt,
                       const uint8_t sha256[HASH_BYTES]);
 
 /* The table, as the database has it. Users come behind their tenants, tokens behind their users.
- * A token that is revoked or has expired ends here, too. */
-void auth_put_tenant(struct auth *a, const struct tenant_row *row);
-void auth_put_user(struct auth *a, const struct user_row *row);
-void auth_put_token(struct auth *a, const struct token_row *row);
+ * A token that is revoked or has expired ends here, too. True: somebody may do less than before. */
+bool auth_put_tenant(struct auth *a, const struct tenant_row *row);
+bool auth_put_user(struct auth *a, const struct user_row *row);
+bool auth_put_token(struct auth *a, const struct token_row *row);
 
 /* In the table, also ended ones that are remembered. */
 size_t auth_num_tokens(struct auth *a);

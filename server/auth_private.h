@@ -59,6 +59,7 @@ struct address {
 };
 
 struct attempt_token {
+    struct attempt_token *next;
     int64_t job;
     int32_t attempt;
     uint8_t sha256[HASH_BYTES];
@@ -72,7 +73,8 @@ struct auth {
     struct audit *audit;
 
     pthread_mutex_t lock;                             /* guards what follows */
-    struct attempt_token attempts[AUTH_ATTEMPTS_MAX]; /* a ring */
+    struct attempt_token attempts[AUTH_ATTEMPTS_MAX]; /* a ring, and in chains by hash */
+    struct attempt_token *attempt_heads[AUTH_HEADS];
     uint32_t num_attempts;
     struct tenant_entry *tenants[AUTH_HEADS];
     struct user_entry *users[AUTH_HEADS];
@@ -82,6 +84,12 @@ struct auth {
     bool dirty; /* some token has something to be saved */
     struct address addresses[AUTH_ADDRESSES];
 };
+
+/* Which chain: of 256 bits that nobody can choose the hash of, any will do. */
+static inline size_t auth_slot(const uint8_t sha256[HASH_BYTES])
+{
+    return (size_t)(sha256[0] << 8 | sha256[1]) & (AUTH_HEADS - 1);
+}
 
 /* All with the lock held. */
 struct token_entry *auth_find_hash(struct auth *a, const uint8_t sha256[HASH_BYTES]);

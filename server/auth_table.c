@@ -27,10 +27,9 @@ static struct user_entry **user_head(struct auth *a, const char *tenant, const c
     return &a->users[h >> 20 & (AUTH_HEADS - 1)];
 }
 
-/* Of 256 bits that nobody can choose the hash of: any of them will do. */
 static struct token_entry **hash_head(struct auth *a, const uint8_t sha256[HASH_BYTES])
 {
-    return &a->by_hash[(sha256[0] << 8 | sha256[1]) & (AUTH_HEADS - 1)];
+    return &a->by_hash[auth_slot(sha256)];
 }
 
 static struct token_entry **id_head(struct auth *a, int64_t id)
@@ -76,7 +75,7 @@ struct token_entry *auth_find_id(struct auth *a, int64_t id)
     return t;
 }
 
-void auth_put_tenant(struct auth *a, const struct tenant_row *row)
+bool auth_put_tenant(struct auth *a, const struct tenant_row *row)
 {
     pthread_mutex_lock(&a->lock);
     struct tenant_entry *t = find_tenant(a, row->name);
@@ -88,11 +87,13 @@ void auth_put_tenant(struct auth *a, const struct tenant_row *row)
         t->next = *head;
         *head = t;
     }
+    bool less = row->disabled && !t->disabled;
     t->disabled = row->disabled;
     pthread_mutex_unlock(&a->lock);
+    return less;
 }
 
-void auth_put_user(struct auth *a, const struct user_row *row)
+bool auth_put_user(struct auth *a, const struct user_row *row)
 {
     pthread_mutex_lock(&a->lock);
     struct user_entry *u = find_user(a, row->tenant, row->name);
@@ -106,9 +107,12 @@ void auth_put_user(struct auth *a, const struct user_row *row)
         u->next = *head;
         *head = u;
     }
-    u->role = rights_role(row->role);
+    enum role role = rights_role(row->role);
+    bool less = (row->disabled && !u->disabled) || role < u->role;
+    u->role = role;
     u->disabled = row->disabled;
     pthread_mutex_unlock(&a->lock);
+    return less;
 }
 
 static void unlink_token(struct auth *a, struct token_entry *t)
@@ -172,7 +176,7 @@ static void set_expiry(struct token_entry *t, int64_t expires_us)
     }
 }
 
-void auth_put_token(struct auth *a, const struct token_row *row)
+bool auth_put_token(struct auth *a, const struct token_row *row)
 {
     pthread_mutex_lock(&a->lock);
     struct token_entry *t = auth_find_id(a, row->id);
@@ -196,10 +200,12 @@ void auth_put_token(struct auth *a, const struct token_row *row)
     bool had_ended = has_ended(t);
     t->revoked = t->revoked || row->revoked_us != 0;
     t->expired = t->expired_saved = t->expired || row->expired;
-    if (has_ended(t) && !had_ended) {
+    bool less = has_ended(t) && !had_ended;
+    if (less) {
         remember_ended(a, t);
     }
     pthread_mutex_unlock(&a->lock);
+    return less;
 }
 
 size_t auth_num_tokens(struct auth *a)

@@ -171,6 +171,7 @@ static int start_threads(struct tandemd *d, struct error *err)
     int known = store_peak_get(store, o.topology.cpu_model, &o.topology.peak_fp32,
                                &o.topology.peak_fp64, err);
     d->parts.auth = d->app.auth;
+    d->parts.audit = d->app.audit;
     d->parts.feed = d->app.feed;
     o.allowed = d->allowed;
     o.lease_ms = lease_ttl_ms(d->parts.lease);

@@ -164,6 +164,17 @@ static int store_new(struct controller *c, struct probe_mail *m, JobSpec *spec, 
     return controller_event(c, j, "submitted", who->user, 0, err, "%s", "");
 }
 
+/* Paths outside of the tenant's roots are a matter of rights. */
+static int fail_probe(struct controller *c, const struct probe_mail *m, struct error *err)
+{
+    const struct world *world = &controller_about(c)->world;
+    if (m->error.code == ERR_PERMISSION_DENIED && world->refused) {
+        world->refused(world->ctx, call_caller(m->mail.call));
+    }
+    *err = m->error;
+    return -1;
+}
+
 /* The probe has answered. */
 static int on_probed(void *controller, struct mail *base, struct error *err)
 {
@@ -171,8 +182,7 @@ static int on_probed(void *controller, struct mail *base, struct error *err)
     struct probe_mail *m = (struct probe_mail *)base;
     const SubmitRequest *r = (const SubmitRequest *)base->message;
     if (!m->reply) {
-        *err = m->error;
-        return -1;
+        return fail_probe(c, m, err);
     }
     /* The same key may have come twice at once. */
     int rc = reply_by_key(c, base->call, r, err);
@@ -232,8 +242,7 @@ static int on_plan_probed(void *controller, struct mail *base, struct error *err
     struct probe_mail *m = (struct probe_mail *)base;
     const PlanRequest *r = (const PlanRequest *)base->message;
     if (!m->reply) {
-        *err = m->error;
-        return -1;
+        return fail_probe(c, m, err);
     }
     ClusterSpec *own = topology_cluster(controller_topology(c), NULL);
     struct plan_input in = {.spec = r->spec,

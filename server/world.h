@@ -43,6 +43,8 @@ struct world {
     /* Has a caller that was let in earlier still the right? NULL = always. */
     int (*still_allowed)(void *ctx, const struct caller *caller, enum method_access access,
                          struct error *err);
+    /* A caller was refused for want of rights: for the audit. NULL = nobody wants to know. */
+    void (*refused)(void *ctx, const struct caller *caller);
     /* Is there such a file? For checkpoints of jobs. */
     bool (*exists)(void *ctx, const char *path);
     /* Carries out what is committed. What it takes over it sets to NULL in *o. */

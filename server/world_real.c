@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "server/audit.h"
 
 static int64_t mono_ms(void *ctx)
 {
@@ -34,6 +35,12 @@ static int still_allowed(void *ctx, const struct caller *caller, enum method_acc
                          struct error *err)
 {
     return auth_still_allowed(((struct world_real *)ctx)->auth, caller, access, err);
+}
+
+static void refused(void *ctx, const struct caller *caller)
+{
+    audit_refusal(((struct world_real *)ctx)->audit, caller, caller->method, caller->peer,
+                  "denied");
 }
 
 static bool exists(void *ctx, const char *path)
@@ -104,6 +111,7 @@ struct world world_real(struct world_real *parts)
                           .make_token = make_token,
                           .add_token = add_token,
                           .still_allowed = still_allowed,
+                          .refused = refused,
                           .exists = exists,
                           .deliver = deliver};
 }

@@ -12,6 +12,7 @@
  * starts. */
 struct world_real {
     struct auth *auth;
+    struct audit *audit;
     struct lease *lease;
     struct feed *feed;
     struct launching *launching;

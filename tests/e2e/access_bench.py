@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bench_of_programs import DEADLINE, Server, grpc, link_programs, wait_for  # noqa: E402,F401
+from bench_of_programs import DEADLINE, TINY, Server, grpc, link_programs, wait_for  # noqa: E402,F401
 
 Code = grpc.StatusCode
 # tandem-node, but for a copy of its ticket: a test needs a worker's token.
@@ -40,7 +40,7 @@ class AccessServer(Server):
         config = self.folder / "tandemd.yaml"
         config.write_text(f"data_dir: {self.data}\ndevices: {self.devices}\n"
                           f"listen: ['127.0.0.1:0', 'unix:{self.folder}/shared.sock']\n"
-                          f"limits: {{{self.limits}}}\n")
+                          f"limits: {{{self.limits}}}\nroots: [{{read: [{TINY}]}}]\n")
         self.log = open(log, "ab")
         self.process = subprocess.Popen([self.programs / "tandemd", "--config", config],
                                         stdout=self.log, stderr=subprocess.STDOUT)

@@ -286,10 +286,16 @@ class Audit(Case):
         self.refused(Code.PERMISSION_DENIED, self.admin("tara").ListUsers,
                      m.admin.ListUsersRequest(tenant="blue"))
 
+        outside = s.spec("outside")
+        outside.data.train[0].path = "/etc/passwd"
+        self.refused(Code.PERMISSION_DENIED, s.as_user("max", "Jobs").Submit,
+                     m.jobs.SubmitRequest(spec=outside))
+
         def seen():
             rows = {(r.method, r.user, r.result) for r in self.audit()}
             return rows >= {("Jobs/Cancel", "vera", "denied"),
                             ("Jobs/Cancel", "mia", f"there is no job {ref.job}"),
+                            ("Jobs/Submit", "max", "denied"),
                             ("Admin/ListUsers", "mia", "denied"),
                             ("Admin/ListUsers", "tara", "denied")}
         wait_for("the refusals to be written down", seen)
