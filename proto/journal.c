@@ -143,6 +143,7 @@ static int compare(const void *a, const void *b)
 static int list(DIR *dir, struct buf *found, struct error *err)
 {
     struct dirent *e;
+    size_t num = 0;
     errno = 0;
     while ((e = readdir(dir)) != NULL) {
         char name[JOURNAL_NAME_MAX];
@@ -152,8 +153,8 @@ static int list(DIR *dir, struct buf *found, struct error *err)
         if (segment && strcmp(name, e->d_name) == 0) {
             buf_append(found, &segment, sizeof segment);
         }
-        if (found->len > JOURNAL_SEGMENTS_MAX * sizeof segment) {
-            return error_set(err, ERR_RESOURCE_EXHAUSTED, "over %d segments", JOURNAL_SEGMENTS_MAX);
+        if (++num > JOURNAL_SEGMENTS_MAX + 2) { /* with . and .. */
+            return error_set(err, ERR_RESOURCE_EXHAUSTED, "over %d files", JOURNAL_SEGMENTS_MAX);
         }
         errno = 0;
     }

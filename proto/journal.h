@@ -27,6 +27,8 @@
 #define JOURNAL_SEGMENT_BYTES ((size_t)4 << 20)
 #define JOURNAL_FILE_MAX (JOURNAL_SEGMENT_BYTES + 2 * JOURNAL_BODY_MAX)
 #define JOURNAL_SEGMENTS_MAX 4096
+/* Of all segments of an attempt. */
+#define JOURNAL_BYTES_MAX ((int64_t)1 << 30)
 /* The folder, below logs/attempt-A. */
 #define JOURNAL_FOLDER "reports"
 

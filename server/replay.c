@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "proto/journal.h"
 #include "proto/text.h"
+
+#define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
 struct reader {
     struct journal_head want;
@@ -20,17 +23,16 @@ struct reader {
     char loss[320];   /* why what follows next_seq - 1 can't be had */
 };
 
-/* A folder of folders, none of them a link. -1: errno. */
-static int open_below(const char *data_dir, int64_t job_id, int32_t attempt)
+/* logs/attempt-A of the job; none of the folders is a link. -1: errno. */
+static int open_logs(const char *data_dir, int64_t job_id, int32_t attempt)
 {
     char job[24], logs[24];
     snprintf(job, sizeof job, "%lld", (long long)job_id);
     snprintf(logs, sizeof logs, "attempt-%d", attempt);
-    const char *const path[] = {"jobs", job, "logs", logs, JOURNAL_FOLDER};
-    const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-    int fd = open(data_dir, flags);
+    const char *const path[] = {"jobs", job, "logs", logs};
+    int fd = open(data_dir, FOLDER & ~O_NOFOLLOW);
     for (size_t i = 0; fd >= 0 && i < sizeof path / sizeof *path; i++) {
-        int next = openat(fd, path[i], flags | O_NOFOLLOW);
+        int next = openat(fd, path[i], FOLDER);
         int errnum = errno;
         close(fd);
         errno = errnum;
@@ -120,6 +122,25 @@ static void remove_segments(const struct reader *r, const int32_t *list, size_t 
     }
 }
 
+/* What no tandem-node has written is not worth the time that it takes. */
+static int check_size(const struct reader *r, const int32_t *list, size_t num, struct error *err)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < num; i++) {
+        char name[JOURNAL_NAME_MAX];
+        struct stat st;
+        journal_name(name, list[i]);
+        if (fstatat(r->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            bytes += st.st_size < JOURNAL_BYTES_MAX ? st.st_size : JOURNAL_BYTES_MAX;
+        }
+        if (bytes > JOURNAL_BYTES_MAX + (int64_t)JOURNAL_FILE_MAX) {
+            return error_set(err, ERR_RESOURCE_EXHAUSTED, "over %lld MiB",
+                             (long long)(JOURNAL_BYTES_MAX >> 20));
+        }
+    }
+    return 0;
+}
+
 static int read_all(struct reader *r, struct error *err)
 {
     int32_t *list;
@@ -127,7 +148,7 @@ static int read_all(struct reader *r, struct error *err)
     if (journal_list(r->dir_fd, &list, &num, err) != 0) {
         return -1;
     }
-    int rc = 0;
+    int rc = check_size(r, list, num, err);
     for (size_t i = 0; i < num && rc == 0 && r->ups.len < REPLAY_RECORDS_MAX * sizeof(void *);
          i++) {
         bool is_old;
@@ -141,15 +162,6 @@ static int read_all(struct reader *r, struct error *err)
     return rc;
 }
 
-static void remove_folder(const char *data_dir, int64_t job_id, int32_t attempt)
-{
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/jobs/%lld/logs/attempt-%d/" JOURNAL_FOLDER, data_dir,
-                 (long long)job_id, attempt) < (int)sizeof path) {
-        rmdir(path);
-    }
-}
-
 int replay_read(struct replay *out, const char *data_dir, int64_t job_id, int32_t attempt,
                 int64_t acked_seq, struct error *err)
 {
@@ -157,16 +169,22 @@ int replay_read(struct replay *out, const char *data_dir, int64_t job_id, int32_
                        .acked_seq = acked_seq,
                        .next_seq = acked_seq + 1};
     memset(out, 0, sizeof *out);
-    r.dir_fd = open_below(data_dir, job_id, attempt);
-    if (r.dir_fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) {
-        return 0; /* it had nothing to say, or all of it has arrived */
+    int logs_fd = open_logs(data_dir, job_id, attempt);
+    r.dir_fd = logs_fd < 0 ? -1 : openat(logs_fd, JOURNAL_FOLDER, FOLDER);
+    int errnum = errno, rc = 0;
+    bool is_there = r.dir_fd >= 0;
+    if (is_there) {
+        rc = read_all(&r, err);
+        close(r.dir_fd);
+        if (rc == 0 && !r.ups.len) {
+            unlinkat(logs_fd, JOURNAL_FOLDER, AT_REMOVEDIR);
+        }
+    } else if (errnum != ENOENT && errnum != ENOTDIR && errnum != ELOOP) {
+        rc = error_errno(err, errnum, "open");
+    } /* else it had nothing to say, or all of it has arrived */
+    if (logs_fd >= 0) {
+        close(logs_fd);
     }
-    if (r.dir_fd < 0) {
-        return error_errno(err, errno, "the journal of job %lld, attempt %d", (long long)job_id,
-                           attempt);
-    }
-    int rc = read_all(&r, err);
-    close(r.dir_fd);
     out->num_ups = r.ups.len / sizeof *out->ups;
     out->ups = (WorkerUp **)(void *)buf_take(&r.ups);
     if (rc != 0) {
@@ -175,7 +193,6 @@ int replay_read(struct replay *out, const char *data_dir, int64_t job_id, int32_
     }
     if (!out->num_ups) {
         snprintf(out->loss, sizeof out->loss, "%s", r.loss);
-        remove_folder(data_dir, job_id, attempt);
     }
     return 0;
 }

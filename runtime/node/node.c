@@ -26,7 +26,6 @@
  * the ranks have to wait. */
 #define OUTBOX_MAX_BYTES ((size_t)64 << 20)
 #define OUTBOX_WINDOW_BYTES ((size_t)8 << 20)
-#define OUTBOX_DISK_BYTES ((int64_t)1 << 30)
 #define STOP_GRACE_MS 3000
 /* Once told to stop: grace, sweep, and some time to be heard. */
 #define STOP_MOST_MS 6000
@@ -372,7 +371,7 @@ static int open_outbox(struct node *n, struct error *err)
                                      .max_bytes = OUTBOX_MAX_BYTES,
                                      .window_bytes = OUTBOX_WINDOW_BYTES,
                                      .dir = dir,
-                                     .disk_bytes = OUTBOX_DISK_BYTES,
+                                     .disk_bytes = JOURNAL_BYTES_MAX,
                                      .wake = wake,
                                      .arg = n->mailbox};
     return outbox_new(&n->outbox, &options, err);

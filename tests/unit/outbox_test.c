@@ -230,6 +230,27 @@ static void what_can_be_sent_is_on_disk(void **state)
     end(&b);
 }
 
+/* Where tandem-node has a user of its own, tandemd reads as a member of the folder's group. */
+static void a_shared_folder_shares_its_journal(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct stat st;
+    char path[128];
+    mode_t mask = umask(077);
+    begin(&b, true, 1 << 16, 0);
+    assert_int_equal(chmod(b.dir, 02770), 0);
+    put_steps(&b, 1);
+    wait_for_disk(&b, 1);
+    assert_int_equal(stat(b.reports, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 02770);
+    snprintf(path, sizeof path, "%s/00000001.journal", b.reports);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0660);
+    umask(mask);
+    end(&b);
+}
+
 /* A controller that is away costs disk, not memory; on its return it hears all, in order, also
  * through streams that break meanwhile; disk is given back as it acknowledges. */
 static void reports_beyond_the_window_come_back_from_disk(void **state)
@@ -422,6 +443,7 @@ int main(void)
         cmocka_unit_test(progress_is_merged_and_never_numbered),
         cmocka_unit_test(it_says_when_it_is_full),
         cmocka_unit_test(what_can_be_sent_is_on_disk),
+        cmocka_unit_test(a_shared_folder_shares_its_journal),
         cmocka_unit_test(reports_beyond_the_window_come_back_from_disk),
         cmocka_unit_test(what_was_not_acknowledged_stays_on_disk),
         cmocka_unit_test(a_journal_that_is_damaged_under_it_is_told),

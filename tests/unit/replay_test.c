@@ -208,6 +208,33 @@ static void what_cannot_be_read_now_is_an_error(void **state)
     end(&b);
 }
 
+/* A tenant's process can put there what it likes: it costs bounded time. */
+static void a_journal_that_no_node_wrote_is_bounded(void **state)
+{
+    (void)state;
+    struct bench b;
+    char path[256];
+    begin(&b);
+    for (int i = 1; i <= 200; i++) {
+        snprintf(path, sizeof path, "%s/%08d.journal", b.reports, i);
+        int fd = open(path, O_WRONLY | O_CREAT, 0600);
+        assert_true(fd >= 0);
+        assert_int_equal(ftruncate(fd, 10 << 20), 0);
+        close(fd);
+    }
+    assert_int_equal(replay_read(&b.got, b.data, 7, 2, 0, &b.err), -1);
+    assert_non_null(strstr(b.err.text, "over 1024 MiB"));
+    end(&b);
+    begin(&b);
+    for (int i = 1; i <= JOURNAL_SEGMENTS_MAX + 1; i++) {
+        snprintf(path, sizeof path, "%s/x%d", b.reports, i);
+        close(open(path, O_WRONLY | O_CREAT, 0600));
+    }
+    assert_int_equal(replay_read(&b.got, b.data, 7, 2, 0, &b.err), -1);
+    assert_non_null(strstr(b.err.text, "over 4096 files"));
+    end(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +244,7 @@ int main(void)
         cmocka_unit_test(reports_of_another_attempt_are_not_taken),
         cmocka_unit_test(links_are_not_followed),
         cmocka_unit_test(what_cannot_be_read_now_is_an_error),
+        cmocka_unit_test(a_journal_that_no_node_wrote_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
