@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -92,28 +94,28 @@ void spool_remove(struct spool *s)
 
 /* ---- append ---- */
 
-static int open_folder(struct spool *s, struct error *err)
+/* Where this process has a user of its own, tandemd reads and removes as a member of the job
+ * folder's group, which setgid hands down. (A chmod would take setgid away: we aren't in it.) */
+static bool is_shared(const char *folder)
 {
     struct stat st;
-    if (fs_mkdirs(s->options.dir, 0700, err) != 0) {
+    return stat(folder, &st) == 0 && (st.st_mode & S_ISGID) != 0;
+}
+
+static int open_folder(struct spool *s, struct error *err)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", s->options.dir);
+    const char *parent = dirname(path);
+    if (fs_mkdirs(parent, 0770, err) != 0) {
         return -1;
     }
-    int fd = open(s->options.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 || fstatat(fd, "..", &st, 0) != 0) {
-        int errnum = errno;
-        if (fd >= 0) {
-            close(fd);
-        }
-        return error_errno(err, errnum, "%s", s->options.dir);
+    s->shared = is_shared(parent);
+    if (mkdir(s->options.dir, s->shared ? 0770 : 0700) != 0 && errno != EEXIST) {
+        return error_errno(err, errno, "%s", s->options.dir);
     }
-    /* Where this process has a user of its own, tandemd reads and removes as a member of the job
-     * folder's group. */
-    s->shared = (st.st_mode & S_ISGID) != 0;
-    if (s->shared && fchmod(fd, 02770) != 0) {
-        log_warn("tandemd can't read %s: %s", s->options.dir, strerror(errno));
-    }
-    s->dir_fd = fd;
-    return 0;
+    s->dir_fd = open(s->options.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return s->dir_fd < 0 ? error_errno(err, errno, "%s", s->options.dir) : 0;
 }
 
 static void seal(struct spool *s)
@@ -136,15 +138,15 @@ static int begin_segment(struct spool *s, struct error *err)
     }
     struct segment next = {.number = s->last_number + 1, .len = JOURNAL_HEAD_BYTES};
     journal_name(name, next.number);
-    int fd = openat(s->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+    int fd = openat(s->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC,
+                    s->shared ? 0660 : 0600);
     if (fd < 0) {
         return error_errno(err, errno, "%s/%s", s->options.dir, name);
     }
     journal_put_head(&head, &(struct journal_head){.job_id = s->options.job_id,
                                                    .attempt = s->options.attempt,
                                                    .segment = next.number});
-    int rc = s->shared ? fchmod(fd, 0660) : 0;
-    rc = rc == 0 ? fs_write_all(fd, head.data, head.len) : rc;
+    int rc = fs_write_all(fd, head.data, head.len);
     int errnum = errno;
     buf_free(&head);
     if (rc != 0) {

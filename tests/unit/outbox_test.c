@@ -237,7 +237,7 @@ static void a_shared_folder_shares_its_journal(void **state)
     struct bench b;
     struct stat st;
     char path[128];
-    mode_t mask = umask(077);
+    mode_t mask = umask(007); /* as tandem-spawn sets it */
     begin(&b, true, 1 << 16, 0);
     assert_int_equal(chmod(b.dir, 02770), 0);
     put_steps(&b, 1);
