@@ -221,12 +221,10 @@ static int check_locked(struct auth *a, const char *bearer, const uint8_t sha256
 {
     struct error why = {0};
     if (method->access == METHOD_WORKER) {
-        static const char text[] = "this needs the token of an attempt";
         if (!bearer || !find_attempt(a, sha256, who)) {
-            /* By the socket come tandem-nodes of this host: one that is late must hear that it
-             * isn't wanted, however many there were before it. */
-            return unix_socket ? error_set(err, ERR_UNAUTHENTICATED, text)
-                               : auth_refuse(a, peer, text, err);
+            /* Never "try again": a late tandem-node must hear that it isn't wanted, however many
+             * there were before it. */
+            return error_set(err, ERR_UNAUTHENTICATED, "this needs the token of an attempt");
         }
         who->user = who->role = "worker";
         return 0;
