@@ -8,6 +8,7 @@
  *   launch  tandem-nodes: start, look for, kill; waits for none of them
  *   probe   tandem-probe: what a model folder and a data file hold
  *   backup  a read-only connection: copies of the database
+ *   sweep   what is removed for its age: files itself, rows by mail to the owner
  *
  * They share nothing but mailboxes, the table of tokens (auth), the counts of refusals (audit) and
  * the list of leases. */
@@ -29,6 +30,7 @@
 #include "server/msg.h"
 #include "server/options.h"
 #include "server/restore.h"
+#include "server/retention.h"
 #include "server/owner.h"
 #include "server/run_as.h"
 #include "server/world_real.h"
@@ -47,6 +49,7 @@ struct tandemd {
     struct app app;
     struct world_real parts;
     struct owner *owner;
+    struct retention *retention;
     struct allowed *allowed; /* NULL without --config */
     struct run_as *run_as;   /* NULL: all run as ourselves */
     struct server *server;
@@ -186,7 +189,9 @@ static int start_threads(struct tandemd *d, struct error *err)
         launching_new(&d->parts.launching, launcher, d->data_dir, back, err) != 0 ||
         probing_new(&d->parts.probing, d->bin_dir, back, err) != 0 ||
         controller_open(d->app.controller, err) != 0 ||
-        owner_new(&d->owner, d->app.controller, err) != 0) {
+        owner_new(&d->owner, d->app.controller, err) != 0 ||
+        retention_new(&d->retention, d->options.config ? d->options.config->retention : NULL,
+                      d->data_dir, back, err) != 0) {
         return -1;
     }
     if (!known) {
@@ -318,12 +323,14 @@ static void stop(struct tandemd *d)
         server_stop(d->server, STOP_GRACE_MS);
         access_tick(d->app.access, controller_mailbox(d->app.controller));
     }
+    retention_stop(d->retention);
     owner_free(d->owner);
     launching_free(d->parts.launching);
     probing_free(d->parts.probing);
     query_free(d->app.query);
     backup_free(d->app.backup);
     controller_free(d->app.controller);
+    retention_free(d->retention);
     feed_free(d->app.feed);
     server_free(d->server);
     lease_free(d->parts.lease);

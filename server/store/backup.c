@@ -17,7 +17,7 @@
 #include "server/store/sql.h"
 #include "server/store/store.h"
 
-#define PAGES_A_TIME 256
+#define PAGES_A_TIME 64
 #define PIECE_BYTES (1 << 16)
 
 /* ---- files ---- */

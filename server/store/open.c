@@ -6,25 +6,58 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "server/store/metric_chunks.h"
 #include "server/store/migrate.h"
 #include "server/store/sql.h"
+
+/* Between looks at the clock: some tenths of a millisecond. */
+#define PROGRESS_OPS 10000
+#define TRIM_WAIT_MS 200
+#define FUSE_MAGIC 0x65735546
+
+const char *store_network_name(uint32_t magic)
+{
+    static const struct {
+        uint32_t magic;
+        const char *name;
+    } types[] = {
+        {0x6969, "NFS"},
+        {0x517B, "SMB"},
+        {0xFF534D42, "CIFS"},
+        {0xFE534D42, "SMB2"},
+        {0x00C36400, "Ceph"},
+        {0x0BD00BD0, "Lustre"},
+        {0x5346414F, "AFS"},
+        {0x6B414653, "AFS"},
+        {0x01021997, "9P"},
+        {0x47504653, "GPFS"},
+        {0x19830326, "BeeGFS"},
+        {0x7461636F, "OCFS2"},
+        {0x01161970, "GFS2"},
+        {0x73757245, "Coda"},
+        {0x20030528, "OrangeFS"},
+        {0xAAD7AAEA, "PanFS"},
+        {0x564C, "NCP"},
+        {0x786F4256, "VirtualBox folder"},
+        {0xBACBACBC, "VMware folder"},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (magic == types[i].magic) {
+            return types[i].name;
+        }
+    }
+    return NULL;
+}
 
 /* SQLite's locks and shared memory don't hold across hosts: two servers, or one after a failover,
  * would eat the database. */
 static int refuse_network(const char *path, struct error *err)
 {
-    static const struct {
-        unsigned long magic;
-        const char *name;
-    } types[] = {
-        {0x6969, "NFS"},      {0x517B, "SMB"},        {0xFF534D42, "CIFS"},  {0xFE534D42, "SMB2"},
-        {0x00c36400, "Ceph"}, {0x0BD00BD0, "Lustre"}, {0x5346414F, "AFS"},   {0x01021997, "9P"},
-        {0x47504653, "GPFS"}, {0x19830326, "BeeGFS"}, {0x7461636f, "OCFS2"}, {0x01161970, "GFS2"},
-        {0x73757245, "Coda"}, {0x6B414653, "AFS"},
-    };
     char copy[PATH_MAX];
     if (snprintf(copy, sizeof copy, "%s", path) >= (int)sizeof copy) {
         return error_set(err, ERR_INVALID_ARGUMENT, "%.200s...: the path is too long", path);
@@ -33,13 +66,17 @@ static int refuse_network(const char *path, struct error *err)
     if (statfs(dirname(copy), &fs) != 0) {
         return 0; /* opening it will say what is wrong */
     }
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if ((unsigned long)fs.f_type == types[i].magic) {
-            return error_set(err, ERR_FAILED_PRECONDITION,
-                             "%s lies on a network filesystem (%s), where the database would not "
-                             "be safe; choose a --data-dir on a local disk",
-                             path, types[i].name);
-        }
+    const char *name = store_network_name((uint32_t)fs.f_type);
+    if (name) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "%s lies on a network filesystem (%s), where the database would not be "
+                         "safe; choose a --data-dir on a local disk",
+                         path, name);
+    }
+    if ((uint32_t)fs.f_type == FUSE_MAGIC) {
+        log_warn("%s lies on a FUSE filesystem: if another host can reach it, the database is not "
+                 "safe there",
+                 path);
     }
     return 0;
 }
@@ -91,10 +128,45 @@ int store_open(struct store **out, const char *path, struct error *err)
     return 0;
 }
 
+static int is_too_late(void *arg)
+{
+    const struct store *s = arg;
+    return s->read_end_ms && clock_mono_ms() > s->read_end_ms;
+}
+
 int store_open_reader(struct store **out, const char *path, struct error *err)
 {
-    return open_db(out, path, SQLITE_OPEN_READONLY,
-                   "PRAGMA query_only = ON; PRAGMA cache_size = -16384;", err);
+    int rc = open_db(out, path, SQLITE_OPEN_READONLY,
+                     "PRAGMA query_only = ON; PRAGMA cache_size = -16384;", err);
+    if (rc == 0) {
+        sqlite3_progress_handler((*out)->db, PROGRESS_OPS, is_too_late, *out);
+    }
+    return rc;
+}
+
+int store_trim_wal(const char *path, int64_t max_bytes, int64_t *bytes, struct error *err)
+{
+    char wal[PATH_MAX];
+    struct stat st;
+    *bytes = 0;
+    if (snprintf(wal, sizeof wal, "%s-wal", path) >= (int)sizeof wal || stat(wal, &st) != 0) {
+        return 0;
+    }
+    *bytes = st.st_size;
+    if (*bytes <= max_bytes) {
+        return 0;
+    }
+    struct store *s;
+    if (open_db(&s, path, SQLITE_OPEN_READWRITE, "PRAGMA synchronous = FULL;", err) != 0) {
+        return -1;
+    }
+    sqlite3_busy_timeout(s->db, TRIM_WAIT_MS);
+    int rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    /* Busy: somebody reads an older state (a backup); next time, then. */
+    rc = rc == SQLITE_OK || rc == SQLITE_BUSY ? 0 : sql_error(s, rc, "checkpoint", err);
+    store_close(s);
+    *bytes = stat(wal, &st) == 0 ? st.st_size : 0;
+    return rc;
 }
 
 void store_close(struct store *s)
@@ -167,10 +239,12 @@ int store_undo(struct store *s, struct error *err)
 
 int store_begin_read(struct store *s, struct error *err)
 {
+    s->read_end_ms = clock_mono_ms() + STORE_READ_MS;
     return sql_exec(s, err, "BEGIN", "");
 }
 
 void store_end_read(struct store *s)
 {
+    s->read_end_ms = 0;
     store_rollback(s);
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/store/store.h"
+
 int sql_error(struct store *s, int rc, const char *what, struct error *err)
 {
     enum error_code code = ERR_INTERNAL;
@@ -14,6 +16,10 @@ int sql_error(struct store *s, int rc, const char *what, struct error *err)
     case SQLITE_FULL:
         return error_set(err, ERR_RESOURCE_EXHAUSTED,
                          "database: the disk is full; free some space and try again");
+    case SQLITE_INTERRUPT:
+        return error_set(err, ERR_DEADLINE_EXCEEDED,
+                         "database: the read took longer than %d s; ask for less at a time",
+                         STORE_READ_MS / 1000);
     case SQLITE_IOERR:
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:

@@ -29,8 +29,9 @@ struct metric_tail {
 };
 
 struct store {
-    sqlite3 *db; /* owned */
-    bool failed; /* since store_begin */
+    sqlite3 *db;         /* owned */
+    bool failed;         /* since store_begin */
+    int64_t read_end_ms; /* of a reader; 0 = no end */
     struct sql_cached cache[SQL_STATEMENTS_MAX];
     struct metric_tail *tails; /* owned; SQL_TAILS_MAX, by job; NULL in a reader */
 };

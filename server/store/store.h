@@ -20,9 +20,15 @@ struct store;
 /* Opens path for writing, making it if need be, and migrates it forward. Refused in words: a
  * network filesystem, a database of a newer version, a migration that was changed after it ran. */
 int store_open(struct store **out, const char *path, struct error *err);
+/* The network filesystem that statfs gives this number for; NULL: not one of those refused. */
+const char *store_network_name(uint32_t magic);
 /* A read-only connection to a database that store_open has opened. */
 int store_open_reader(struct store **out, const char *path, struct error *err);
 void store_close(struct store *s);
+/* Moves what the log beside the database (PATH-wal) holds into it and cuts it to nothing, if it has
+ * more than max_bytes: commits do the first by themselves, but a log that was always being read
+ * grows. On a connection of its own; holds up the writer for 200 ms at most. *bytes: its size. */
+int store_trim_wal(const char *path, int64_t max_bytes, int64_t *bytes, struct error *err);
 int store_schema_version(struct store *s, int32_t *out, struct error *err);
 
 /* Transactions and, inside one, a save point for each message. */
@@ -35,7 +41,9 @@ bool store_has_failed(const struct store *s);
 int store_savepoint(struct store *s, struct error *err);
 int store_release(struct store *s, struct error *err);
 int store_undo(struct store *s, struct error *err);
-/* Readers: what is read until store_end_read is one state of the database. */
+/* Readers: what is read until store_end_read is one state of the database. A reader holds that
+ * state for STORE_READ_MS at most: then its statements fail with ERR_DEADLINE_EXCEEDED. */
+#define STORE_READ_MS 20000
 int store_begin_read(struct store *s, struct error *err);
 void store_end_read(struct store *s);
 
