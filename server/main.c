@@ -33,6 +33,7 @@
 #include "server/retention.h"
 #include "server/owner.h"
 #include "server/run_as.h"
+#include "server/secrecy.h"
 #include "server/world_real.h"
 
 #define STOP_GRACE_MS 500
@@ -399,6 +400,9 @@ int main(int argc, char **argv)
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     raise_limits();
+    secrecy_guard_memory();
+    secrecy_cut_environment(d.options.config ? d.options.config->pass_env : NULL,
+                            d.options.config ? d.options.config->n_pass_env : 0);
     rc = start(&d, &err);
     if (rc == 0) {
         wait_for_the_end(&d, &signals);

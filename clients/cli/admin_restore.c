@@ -45,9 +45,11 @@ const struct verb admin_restore = {
     .name = "restore",
     .args = "FILE --data-dir D",
     .help = "put a backup in place of a stopped server's database",
-    .text = "To be run on the server's host, as its user, while tandemd is stopped. The backup is "
-            "checked\nfirst; what was there before is kept beside it.\n\n"
-            "  tandem admin restore /backup/tandem-2026-03-01.db --data-dir ~/tandem\n",
+    .text =
+        "To be run on the server's host, as its user, while tandemd is stopped. The backup is "
+        "checked\nfirst; the old database is kept beside it. Tokens that were revoked and users "
+        "that were\ndisabled since the backup stay so.\n\n"
+        "  tandem admin restore /backup/tandem-2026-03-01.db --data-dir ~/tandem\n",
     .run = run,
     .text_only = true,
 };

@@ -14,8 +14,7 @@ static void cell_state(struct table *t, const Token *m, int64_t now_us)
 {
     const char *red = "\033[31m";
     if (m->revoked_us) {
-        /* After a rotation the old one is good until then. */
-        table_cell(t, m->revoked_us > now_us ? "ending" : "revoked", NULL, red);
+        table_cell(t, "revoked", NULL, red);
     } else if (m->expires_us && m->expires_us <= now_us) {
         table_cell(t, "expired", NULL, red);
     } else {

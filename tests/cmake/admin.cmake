@@ -12,3 +12,11 @@ add_test(NAME admin_cli_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/admin_cli_test.py)
 set_tests_properties(admin_cli_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
   ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+# The same verbs against the real server; and where secrets are after all of it.
+foreach(name admin secrets)
+  add_test(NAME ${name}_test
+    COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/${name}_test.py)
+  set_tests_properties(${name}_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
+    ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+endforeach()
+tandem_test(secrecy_test ${CMAKE_SOURCE_DIR}/tests/unit/secrecy_test.c tandem_server)

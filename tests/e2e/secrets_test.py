@@ -1,0 +1,336 @@
+"""Planted secrets: whatever happens (jobs that end well and badly, watches, kills, restarts, backups), a
+secret is found nowhere but in the 0600 file that is its own: not in the database and its log, in no
+journal, log, job folder or temporary file, in no command line and no environment. Markers planted in
+the same places show that the search would find them."""
+import base64
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(__file__))
+from bench_of_programs import BIN, DEADLINE, TINY, processes, skip, wait_for  # noqa: E402
+
+PROGRAMS = ("tandem", "tandemd", "tandem-node", "tandem-rank", "tandem-probe")
+for program in PROGRAMS:
+    if not (BIN / program).exists():
+        skip(f"{BIN / program} isn't built")
+
+MARK_IN_JOB, MARK_IN_ENV, SECRET_X, SECRET_Y = (
+    f"{word}-{os.urandom(12).hex()}" for word in ("name", "mark", "secretx", "secrety"))
+
+# Reads the ticket as tandem-node would, keeps it, and becomes tandem-node with it.
+CAPTURE = """#!{python}
+import os, sys
+ticket = b""
+while chunk := os.read(3, 65536):
+    ticket += chunk
+path = "{tickets}/%d" % os.getpid()
+with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as f:
+    f.write(ticket)
+read, write = os.pipe()
+os.write(write, ticket)
+os.close(write)
+os.dup2(read, 3)
+os.close(read)
+os.execv("{node}", ["{node}", *sys.argv[1:]])
+"""
+
+
+def forms(secret):
+    """The ways in which a secret could be written down."""
+    raw = secret.encode()
+    found = {raw, base64.b64encode(raw).rstrip(b"=")}
+    digits = re.sub(r"^tnd_", "", secret)
+    if re.fullmatch(r"[0-9a-f]{64}", digits):
+        found |= {digits.encode(), digits.upper().encode(), bytes.fromhex(digits),
+                  base64.b64encode(bytes.fromhex(digits)).rstrip(b"=")}
+    return found
+
+
+class Bench:
+    def __init__(self, dev):
+        self.dev = dev
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="secrets_test"))
+        self.data = self.folder / "data"
+        for name in ("bin", "real", "tickets", "tmp", "keys"):
+            (self.folder / name).mkdir()
+        for name in PROGRAMS:
+            place = self.folder / ("real" if name == "tandem-node" else "bin")
+            shutil.copy2(BIN / name, place / name)
+        wrapper = self.folder / "bin/tandem-node"
+        wrapper.write_text(CAPTURE.format(python="/usr/bin/python3", tickets=self.folder / "tickets",
+                                          node=self.folder / "real/tandem-node"))
+        wrapper.chmod(0o755)
+        self.address = f"127.0.0.1:{free_port()}"
+        self.secrets = {"SECRET_X": SECRET_X}
+        # Whose own each is: there it may be, if the file is for its owner alone.
+        self.homes = {"SECRET_X": [], "SECRET_Y": []}
+        self.env = {**{k: v for k, v in os.environ.items() if not k.startswith("TANDEM_")},
+                    "XDG_CONFIG_HOME": str(self.folder / "config"), "HOME": str(self.folder),
+                    "TMPDIR": str(self.folder / "tmp"), "LC_ALL": "C.UTF-8"}
+        self.seen = {}  # (program, "cmdline" or "environ") -> bytes, of all processes there were
+        self.stop_looking = threading.Event()
+        self.looker = threading.Thread(target=self.look, daemon=True)
+        self.looker.start()
+        self.process = None
+        self.configure()
+        self.start()
+
+    def configure(self):
+        self.arguments = ["--dev", "--data-dir", self.data, "--listen", self.address, "--devices", "2"]
+        if self.dev:
+            return
+        subprocess.run([self.folder / "bin/tandem", "admin", "init", "--data-dir", self.data, "--out",
+                        self.folder / "keys", "--host", "localhost", "--listen", self.address],
+                       check=True, capture_output=True, env=self.env)
+        for key in (self.folder / "keys").iterdir():
+            text = key.read_text()
+            if "PRIVATE KEY" in text:
+                self.secrets[key.name] = text.splitlines()[1]
+                self.homes[key.name] = [key]
+        assert len(self.secrets) == 3, "the keys of the CA and of the server"
+        config = self.folder / "keys/tandemd.yaml"
+        with open(config, "a") as more:
+            more.write("devices: 2\npass_env: [SECRET_Y]\n")
+        self.arguments = ["--config", config]
+
+    def start(self):
+        self.log = open(self.folder / "tandemd.log", "ab")
+        self.process = subprocess.Popen(
+            [self.folder / "bin/tandemd", *self.arguments], stdout=self.log,
+            stderr=subprocess.STDOUT, cwd=self.folder,
+            env={**self.env, "SECRET_X": SECRET_X, "SECRET_Y": SECRET_Y,
+                 "AWS_SECRET_ACCESS_KEY": SECRET_X, "TANDEM_MARK": MARK_IN_ENV})
+        wait_for("the server", lambda: self.tandem("nodes", check=False).returncode == 0)
+        if self.dev:
+            self.secrets["dev token"] = (self.data / "dev-token").read_text().strip()
+            self.homes["dev token"] = [self.data / "dev-token", self.folder / "config/tandem/token"]
+
+    def tandem(self, *args, check=True, code=0, env=None):
+        done = subprocess.run(
+            [self.folder / "bin/tandem", *map(str, args)], capture_output=True, text=True,
+            timeout=DEADLINE, cwd=self.folder, stdin=subprocess.DEVNULL,
+            env={**self.env, "TANDEM_SERVER": f"unix:{self.data}/tandemd.sock", **(env or {})})
+        assert not check or done.returncode == code, (args, done)
+        with open(self.folder / "cli.log", "a") as log:
+            log.write(done.stdout + done.stderr)
+        return done
+
+    # ---- what happens ----
+
+    def job_file(self, name, **training):
+        path = self.folder / f"{name}.yaml"
+        path.write_text(json.dumps({
+            "name": name, "model": {"path": str(TINY)},
+            "data": {"train": [{"path": str(TINY / "train.bin"), "format": "u16",
+                                "window": "T+1"}]},
+            "training": {"steps": 20, "seq_len": 32, "global_batch_size": 2, **training},
+            "checkpoint": {"interval": 5}, "retry": {"max_restarts": 1}}))
+        return path
+
+    def users(self):
+        """Tokens of users: made into files, rotated, revoked; the old ones are secrets as well."""
+        if self.dev:
+            return
+        self.tandem("admin", "tenant", "add", "red")
+        self.tandem("admin", "user", "add", "ann", "--tenant", "red")
+        out = self.folder / "ann.token"
+        made = self.tandem("admin", "token", "create", "--user", "ann", "--tenant", "red", "--out",
+                           out, "-o", "json")
+        self.secrets["token of ann"] = out.read_text().strip()
+        self.homes["token of ann"] = [out]
+        second = self.folder / "ann2.token"
+        self.tandem("admin", "token", "rotate", json.loads(made.stdout)["token"]["id"], "--grace",
+                    "1h", "--out", second)
+        self.secrets["second token of ann"] = second.read_text().strip()
+        self.homes["second token of ann"] = [second]
+        trusted = {"TANDEM_SERVER": f"tls://{self.address}", "TANDEM_TOKEN_FILE": str(second),
+                   "TANDEM_CA_FILE": str(self.folder / "keys/ca.pem")}
+        self.tandem("ls", env=trusted)
+        # A wrong one is on record as refused, and its text isn't.
+        wrong = self.folder / "wrong.token"
+        wrong.write_text("tnd_" + os.urandom(32).hex() + "\n")
+        wrong.chmod(0o600)
+        self.secrets["wrong token"] = wrong.read_text().strip()
+        self.homes["wrong token"] = [wrong]
+        self.tandem("ls", code=1, env={**trusted, "TANDEM_TOKEN_FILE": str(wrong)})
+        self.tandem("admin", "token", "ls", "-a", "-o", "json")
+        self.tandem("admin", "audit", "-n", 1000, "-o", "json")
+
+    def jobs(self):
+        good = self.tandem("submit", self.job_file(MARK_IN_JOB), "-q").stdout.strip()
+        self.tandem("watch", good)
+        # One whose rank is killed, whose tandem-node is killed, then cancelled.
+        job = self.tandem("submit", self.job_file("killed", steps=1000000), "-q").stdout.strip()
+        for program in ("tandem-rank", "tandem-node"):
+            pid = wait_for(program, lambda: self.running(program))
+            wait_for("steps", lambda: self.show(job)["step"] > 0 and self.running(program) == pid)
+            self.check_limits(pid)
+            os.kill(pid, signal.SIGSEGV)
+            wait_for("another", lambda: self.running(program) not in (None, pid)
+                     or self.show(job)["state"] in ("FAILED", "QUEUED"))
+        self.tandem("cancel", job, check=False)
+        wait_for("its end", lambda: self.show(job)["state"] in ("CANCELLED", "FAILED"))
+        for verb in (["logs", good], ["show", good, "-o", "json"], ["metrics", good, "-o", "csv"],
+                     ["why", job], ["ckpt", "ls", good], ["doctor"]):
+            self.tandem(*verb, check=False)
+        self.check_limits(self.process.pid)
+        self.tandem("submit", self.folder / "none.yaml", code=1)
+
+    def show(self, job):
+        return json.loads(self.tandem("show", job, "-o", "json").stdout)
+
+    def running(self, program):
+        for pid, exe in processes(self.folder).items():
+            if exe.endswith(program):
+                return pid
+        return None
+
+    def check_limits(self, pid):
+        limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
+        assert re.search(r"Max core file size +[01] ", limits), limits
+
+    def restart_and_backup(self):
+        self.tandem("admin", "backup", self.folder / "copy.db")
+        self.process.kill()  # what lies in the WAL stays there
+        self.process.wait()
+        self.log.close()
+        self.search("after a kill")
+        self.start()
+
+    # ---- the search ----
+
+    def look(self):
+        """All the time: what any process of ours shows to the others of the machine."""
+        while not self.stop_looking.is_set():
+            for pid in processes(self.folder):
+                try:
+                    exe = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+                    shown = {what: pathlib.Path(f"/proc/{pid}/{what}").read_bytes()
+                             for what in ("cmdline", "environ")}
+                except OSError:
+                    continue
+                for what, data in shown.items():
+                    self.seen.setdefault((exe, what), set()).add(data)
+            time.sleep(0.002)
+
+    def tickets(self):
+        for path in (self.folder / "tickets").iterdir():
+            tokens = re.findall(rb"[0-9a-f]{64}", path.read_bytes())
+            assert tokens, "no token in a ticket"
+            for i, token in enumerate(tokens):
+                name = f"token {i} of the attempt of process {path.name}"
+                self.secrets[name] = token.decode()
+                self.homes[name] = [path]
+
+    def places(self):
+        """Name and content of everything that was left or shown."""
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file() and not path.is_symlink() and path.parent.name not in ("bin", "real"):
+                yield path, path.read_bytes()
+        for (exe, what), shown in sorted(self.seen.items()):
+            for data in shown:
+                yield (exe, what), data
+
+    def search(self, when):
+        self.tickets()
+        found, marks = [], set()
+        wanted = [(name, form) for name, secret in self.secrets.items() for form in forms(secret)]
+        for place, data in self.places():
+            for mark in (MARK_IN_JOB, MARK_IN_ENV, SECRET_Y):
+                if mark.encode() in data:
+                    marks.add((mark, place if isinstance(place, tuple) else place.name))
+            for name, form in wanted:
+                if form not in data:
+                    continue
+                if place in self.homes[name]:
+                    assert stat.S_IMODE(place.stat().st_mode) == 0o600, place
+                elif name == "SECRET_X" and place == ("tandemd", "environ"):
+                    pass  # there it was planted
+                else:
+                    found.append((when, name, str(place)))
+        assert not found, found
+        return marks
+
+    def check_marks(self, marks):
+        places = {place for mark, place in marks if mark == MARK_IN_JOB}
+        assert "tandem.db" in places or "tandem.db-wal" in places, places
+        assert ("tandem-rank", "environ") in {p for mark, p in marks if mark == MARK_IN_ENV}, marks
+        reached = {p for mark, p in marks if mark == SECRET_Y}
+        if self.dev:
+            assert reached <= {("tandemd", "environ")}, reached
+        else:
+            assert ("tandem-rank", "environ") in reached, reached
+        for exe in ("tandem-node", "tandem-rank", "tandem-probe", "tandem"):
+            assert (exe, "environ") in self.seen, f"{exe} was never seen"
+        # Only root looks into tandemd.
+        assert (("tandemd", "environ") in self.seen) == (os.geteuid() == 0)
+
+    def check_that_a_leak_is_found(self):
+        leak = self.data / "jobs/leak"
+        for name in list(self.secrets):
+            leak.write_bytes(b"before" + max(forms(self.secrets[name]), key=len) + b"behind")
+            try:
+                self.search("a planted leak")
+            except AssertionError as found:
+                assert str(leak) in str(found), found
+            else:
+                raise AssertionError(f"{name} was written to {leak} and not found")
+        leak.unlink()
+
+    def check_no_cores(self):
+        cores = [p for p in self.folder.rglob("core*") if p.is_file()]
+        assert not cores, cores
+
+    def close(self):
+        self.stop_looking.set()
+        self.looker.join()
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pid in processes(self.folder):
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run(dev):
+    bench = Bench(dev)
+    try:
+        bench.users()
+        bench.jobs()
+        bench.restart_and_backup()
+        bench.process.send_signal(signal.SIGTERM)
+        assert bench.process.wait(DEADLINE) == 0
+        bench.check_marks(bench.search("at the end"))
+        bench.check_that_a_leak_is_found()
+        bench.check_no_cores()
+        print(f"ok {'--dev' if dev else '--config'}: {len(bench.secrets)} secrets in "
+              f"{sum(1 for _ in bench.places())} places", flush=True)
+    except BaseException:
+        traceback.print_exc()
+        print((bench.folder / "tandemd.log").read_text(errors="replace")[-4000:], file=sys.stderr)
+        raise
+    finally:
+        bench.close()
+
+
+if __name__ == "__main__":
+    run(dev=True)
+    run(dev=False)
