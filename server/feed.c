@@ -15,6 +15,7 @@
 #define REPLAY_ROWS 64
 #define REPLAY_QUEUE (CALL_QUEUE_MAX / 2)
 #define REPLAY_WAIT_MS 5
+#define TELL_WAIT_MS 50
 
 struct request_mail {
     struct mail mail; /* first; message: the request */
@@ -166,6 +167,10 @@ static int64_t pump(struct feed *f, struct watcher *w)
         return REPLAY_WAIT_MS;
     }
     if (w->ending) {
+        /* What it lost it is told, be it the end: there is room for that once it reads. */
+        if (!tell_dropped(w) && !call_is_over(w->call)) {
+            return TELL_WAIT_MS;
+        }
         finish_watcher(f, w);
     }
     return -1;
