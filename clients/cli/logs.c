@@ -8,29 +8,61 @@
 
 enum { WAIT_MS = 200, RETRY_MS = 500, AWAY_LIMIT_MS = 600000, MAX_RANKS = 4096 };
 
-/* What was printed already, so that a reconnection doesn't print it again. */
+/* How far each rank's log was printed, and how far this stream has got: a stream that is opened
+ * again begins at the beginning. */
 struct seen {
     int32_t attempt;
-    int64_t offsets[MAX_RANKS + 1]; /* by rank + 1 */
-    bool any;
+    int64_t printed[MAX_RANKS + 1]; /* bytes of the file, by rank + 1 */
+    int64_t at[MAX_RANKS + 1];
+    bool prefixed;
+    bool connected; /* the server was there */
 };
+
+/* Bytes of the file that a line stands for: it may have its rank in front. */
+static int64_t line_bytes(const struct seen *seen, const LogsReply *r, const char *line, size_t len)
+{
+    char prefix[32];
+    size_t n = (size_t)snprintf(prefix, sizeof prefix, "rank %d: ", r->rank);
+    bool has = seen->prefixed && len >= n && memcmp(line, prefix, n) == 0;
+    return (int64_t)(len - (has ? n : 0));
+}
+
+/* Prints the lines of a piece that were not printed yet. */
+static void print_new_lines(const struct seen *seen, const LogsReply *r, int64_t at,
+                            int64_t printed)
+{
+    const char *p = (const char *)r->data.data, *end = p + r->data.len;
+    while (p < end) {
+        const char *newline = memchr(p, '\n', (size_t)(end - p));
+        size_t len = newline ? (size_t)(newline - p) + 1 : (size_t)(end - p);
+        int64_t bytes = line_bytes(seen, r, p, len);
+        if (printed <= at) {
+            fwrite(p, 1, len, stdout);
+        } else if (printed < at + bytes) { /* it was printed in part */
+            fwrite(p + len - (at + bytes - printed), 1, (size_t)(at + bytes - printed), stdout);
+        }
+        at += bytes;
+        p += len;
+    }
+}
 
 static void print_piece(struct seen *seen, const LogsReply *r)
 {
+    if (r->rank < -1 || r->rank >= MAX_RANKS) {
+        fwrite(r->data.data, 1, r->data.len, stdout);
+        fflush(stdout);
+        return;
+    }
     if (r->attempt != seen->attempt) {
-        memset(seen->offsets, 0, sizeof seen->offsets);
+        memset(seen->printed, 0, sizeof seen->printed);
+        memset(seen->at, 0, sizeof seen->at);
         seen->attempt = r->attempt;
     }
-    seen->any = true;
-    if (r->rank >= -1 && r->rank < MAX_RANKS) {
-        int64_t *offset = &seen->offsets[r->rank + 1];
-        if (r->next_offset <= *offset) {
-            return;
-        }
-        *offset = r->next_offset;
-    }
-    fwrite(r->data.data, 1, r->data.len, stdout);
+    int64_t *at = &seen->at[r->rank + 1], *printed = &seen->printed[r->rank + 1];
+    print_new_lines(seen, r, *at, *printed);
     fflush(stdout);
+    *at = r->next_offset;
+    *printed = r->next_offset > *printed ? r->next_offset : *printed;
 }
 
 /* 0 = the stream ended (or Ctrl-C), -1 = err. */
@@ -42,18 +74,28 @@ static int read_stream(struct cli *cli, const LogsRequest *q, struct seen *seen,
         rpc_stream_open(channel, "/tandem.v1.Jobs/Logs", &q->base, &s, err)) {
         return -1;
     }
+    for (int32_t i = 0; i <= MAX_RANKS; i++) {
+        seen->at[i] = q->from_offset;
+    }
     int r = 1;
     while (r > 0 && !terminal_interrupted()) {
         ProtobufCMessage *m;
         r = rpc_stream_recv(s, &logs_reply__descriptor, &m, WAIT_MS, err);
         if (r == 1) {
+            seen->connected = true;
             print_piece(seen, (const LogsReply *)m);
             protobuf_c_message_free_unpacked(m, NULL);
         } else if (r < 0 && err->code == ERR_DEADLINE_EXCEEDED) {
+            seen->connected = true; /* it would have been refused by now */
             r = 1;
         }
     }
     rpc_stream_close(s);
+    /* What the client says where it never got a connection. */
+    static const char nobody[] = "no server answers";
+    if (r < 0 && err->code == ERR_UNAVAILABLE && strncmp(err->text, nobody, sizeof nobody - 1)) {
+        seen->connected = true;
+    }
     return r < 0 ? -1 : 0;
 }
 
@@ -61,10 +103,12 @@ static int print_logs(struct cli *cli, LogsRequest *q)
 {
     static struct seen seen;
     struct error err;
-    int64_t until = 0;
+    bool was_there = false;
+    int64_t away_since_ms = 0;
+    seen.prefixed = !q->has_rank;
     terminal_catch_interrupt();
     for (;;) {
-        seen.any = false;
+        seen.connected = false;
         int r = read_stream(cli, q, &seen, &err);
         if (terminal_interrupted()) {
             return EXIT_DETACHED;
@@ -73,9 +117,17 @@ static int print_logs(struct cli *cli, LogsRequest *q)
             return EXIT_DONE;
         }
         /* The server went away while it was followed: go on where we were. */
-        until = seen.any ? clock_mono_ms() + AWAY_LIMIT_MS : until;
-        if (!q->follow || err.code != ERR_UNAVAILABLE || clock_mono_ms() > until) {
+        int64_t now = clock_mono_ms();
+        was_there = was_there || seen.connected;
+        if (seen.connected || !away_since_ms) {
+            away_since_ms = now;
+        }
+        if (!q->follow || !was_there || err.code != ERR_UNAVAILABLE ||
+            now - away_since_ms > AWAY_LIMIT_MS) {
             return cli_fail(&err);
+        }
+        if (seen.connected) {
+            fprintf(stderr, "tandem: the server is away; the job goes on, trying again\n");
         }
         clock_sleep_ms(RETRY_MS);
     }
