@@ -8,6 +8,7 @@
 #include "server/controller.h"
 #include "server/feed.h"
 #include "server/query.h"
+#include "server/room.h"
 #include "server/rpc/server.h"
 
 struct app {
@@ -21,6 +22,7 @@ struct app {
     struct query *query;
     struct feed *feed;
     struct backup *backup;
+    struct room *room;
 };
 
 /* The methods of each service; handlers run on io threads with the app as ctx. */

@@ -244,7 +244,7 @@ static int on_killed(void *controller, struct mail *base, struct error *err)
     return m->stuck && attempts_has_process(j) ? on_stuck(c, j, m->error.text, err) : 0;
 }
 
-void attempts_show_stuck(struct controller *c, ClusterSpec *cluster)
+void attempts_show_stuck(struct controller *c, ClusterSpec *cluster, const char *tenant)
 {
     NodeInfo *node = cluster->nodes[0];
     for (size_t i = 0; i < controller_num_active(c); i++) {
@@ -254,7 +254,11 @@ void attempts_show_stuck(struct controller *c, ClusterSpec *cluster)
                 DeviceInfo *info = node->devices[d];
                 MSG_SET(info, drained, 1);
                 if (info->job_id > 0) {
+                    if (tenant && strcmp(tenant, j->row.tenant) != 0) {
+                    msg_text(&info->reason, "held by a process that can't be killed");
+                } else {
                     msg_printf(&info->reason, "job %lld: %s", (long long)j->row.id, j->stuck);
+                }
                 } else {
                     msg_text(&info->reason, "a process that can't be killed holds it");
                 }

@@ -17,8 +17,9 @@ int attempts_schedule(struct controller *c, struct error *err);
 /* Why a queued job waits. tenant: who asks, and doesn't learn of others' jobs; NULL = all. */
 void attempts_why(struct controller *c, const struct job *j, const char *tenant, char *out,
                   size_t size);
-/* Shows devices as drained that are held by a process which can't be killed. */
-void attempts_show_stuck(struct controller *c, ClusterSpec *cluster);
+/* Shows devices as drained that are held by a process which can't be killed. tenant: whose eyes
+ * these are; NULL = all may be seen. */
+void attempts_show_stuck(struct controller *c, ClusterSpec *cluster, const char *tenant);
 /* A user's wish: SUPERVISE_CANCEL ... SUPERVISE_RELEASE. */
 int attempts_request(struct controller *c, struct job *j, enum supervisor_kind kind,
                      const char *user, struct error *err);

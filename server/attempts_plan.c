@@ -73,6 +73,9 @@ void attempts_why(struct controller *c, const struct job *j, const char *tenant,
                  *j->stuck ? ": " : "", j->stuck);
         return;
     }
+    if (controller_no_room(c, out, size)) {
+        return;
+    }
     struct sched_job *jobs;
     struct job **who;
     struct sched_device devices[DEVICES_MAX];

@@ -79,6 +79,8 @@ struct topology *controller_topology(struct controller *c);
 int64_t controller_now_ms(const struct controller *c);
 int64_t controller_wall_us(const struct controller *c);
 const struct world *controller_world(const struct controller *c);
+/* The disk is full: why says so. */
+bool controller_no_room(const struct controller *c, char *why, size_t size);
 /* Runs mail of its own in the next batch. */
 void controller_post(struct controller *c, struct mail *m);
 

@@ -49,6 +49,12 @@ void controller_post(struct controller *c, struct mail *m)
     *last = &m->node;
 }
 
+bool controller_no_room(const struct controller *c, char *why, size_t size)
+{
+    const struct world *w = controller_world(c);
+    return w->no_room && w->no_room(w->ctx, why, size);
+}
+
 size_t controller_num_jobs(const struct controller *c)
 {
     return c->num_jobs;

@@ -298,6 +298,10 @@ static int start(struct tandemd *d, struct error *err)
     if (config && !config->n_roots) {
         log_warn("the config names no roots: jobs of every tenant may read all that this user can");
     }
+    if (room_new(&d->app.room, d->data_dir, err) != 0) {
+        return -1;
+    }
+    d->parts.room = d->app.room;
     if (run_as_new(&d->run_as, config, d->bin_dir, d->data_dir, err) != 0) {
         return -1;
     }
@@ -307,7 +311,7 @@ static int start(struct tandemd *d, struct error *err)
         start_server(d, err) != 0) {
         return -1;
     }
-    server_set_serving(d->server, true);
+    server_set_serving(d->server, !room_is_out(d->app.room, NULL, 0));
     struct error why = {0};
     if (d->options.dev && folder_announce(d->address, auth_dev_token(d->app.auth), &why) != 0) {
         log_warn("not announced to the CLI (give it --server %s): %s", d->address, why.text);
@@ -340,6 +344,25 @@ static void stop(struct tandemd *d)
     audit_free(d->app.audit);
     allowed_free(d->allowed);
     run_as_free(d->run_as);
+    room_free(d->app.room);
+}
+
+static int on_room(void *controller, struct mail *m, struct error *err)
+{
+    (void)m;
+    (void)err;
+    controller_schedule(controller);
+    return 0;
+}
+
+/* Health says whether new work is taken; what had to wait for room goes on once there is some. */
+static void look_for_room(struct tandemd *d)
+{
+    if (room_look(d->app.room)) {
+        server_set_serving(d->server, !room_is_out(d->app.room, NULL, 0));
+        struct mail *m = mail_new(sizeof *m, on_room, NULL, NULL);
+        mailbox_post(controller_mailbox(d->app.controller), &m->node);
+    }
 }
 
 /* Renews leases and looks after tokens until a signal comes; HUP reads the certificate anew. */
@@ -357,6 +380,7 @@ static void wait_for_the_end(struct tandemd *d, const sigset_t *signals)
             lease_renew(d->parts.lease);
             renew_ms = now_ms + every_ms;
         }
+        look_for_room(d);
         access_tick(d->app.access, controller_mailbox(d->app.controller));
         if (atomic_load(&d->recheck)) {
             on_rights_changed(d);

@@ -226,6 +226,10 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
     if (rc != 0) {
         return rc < 0 ? -1 : 0;
     }
+    char why[512];
+    if (!r->dry_run && controller_no_room(c, why, sizeof why)) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "%s", why);
+    }
     if (check_tenant(c, r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0 ||
         check_nodes(c, r->spec, err) != 0) {
         return -1;

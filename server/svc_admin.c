@@ -16,6 +16,12 @@ static void get_server_info(void *ctx, struct call *c, const ProtobufCMessage *r
     msg_text(&info->user, who->user);
     msg_text(&info->tenant, who->tenant);
     msg_text(&info->role, who->role);
+    char why[512];
+    if (room_is_out(a->room, why, sizeof why)) {
+        char *problem = NULL;
+        msg_text(&problem, why);
+        msg_push(&info->problems, &info->n_problems, problem);
+    }
     call_reply(c, &info->base);
     msg_free(info);
 }

@@ -14,7 +14,7 @@ static int run_list(void *controller, struct mail *m, struct error *err)
         holders[i] = controller_shown(c, holders[i], rights_tenant(call_caller(m->call)));
     }
     ClusterSpec *cluster = topology_cluster(controller_topology(c), holders);
-    attempts_show_stuck(c, cluster);
+    attempts_show_stuck(c, cluster, rights_tenant(call_caller(m->call)));
     controller_reply(c, m->call, cluster);
     return 0;
 }

@@ -47,6 +47,8 @@ struct world {
     void (*refused)(void *ctx, const struct caller *caller);
     /* Is there such a file? For checkpoints of jobs. */
     bool (*exists)(void *ctx, const char *path);
+    /* Is the disk full? Then why says so, and nothing new begins. NULL = never. */
+    bool (*no_room)(void *ctx, char *why, size_t size);
     /* Carries out what is committed. What it takes over it sets to NULL in *o. */
     void (*deliver)(void *ctx, struct out *o);
 };

@@ -49,6 +49,11 @@ static bool exists(void *ctx, const char *path)
     return fs_exists(path);
 }
 
+static bool no_room(void *ctx, char *why, size_t size)
+{
+    return room_is_out(((struct world_real *)ctx)->room, why, size);
+}
+
 /* The ticket is smaller than what a pipe holds: this never blocks. */
 static void write_ticket(struct launch_mail *m)
 {
@@ -113,5 +118,6 @@ struct world world_real(struct world_real *parts)
                           .still_allowed = still_allowed,
                           .refused = refused,
                           .exists = exists,
+                          .no_room = no_room,
                           .deliver = deliver};
 }

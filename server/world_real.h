@@ -6,6 +6,7 @@
 #include "server/launching.h"
 #include "server/lease.h"
 #include "server/probing.h"
+#include "server/room.h"
 #include "server/world.h"
 
 /* Nothing here is owned. launching and probing may be filled in later, before the controller
@@ -17,6 +18,7 @@ struct world_real {
     struct feed *feed;
     struct launching *launching;
     struct probing *probing;
+    struct room *room;
 };
 
 /* parts is kept. */

@@ -143,6 +143,9 @@ static int check_server(struct doctor *d, struct cli *cli)
     } else {
         line(d, WARN, "version", "the server is %s, this program %s", version, TANDEM_VERSION);
     }
+    for (size_t i = 0; i < s->n_problems; i++) {
+        line(d, BAD, "server", "%s", s->problems[i]);
+    }
     if (s->data_dir && s->data_dir[0]) {
         check_disk(d, "disk", s->data_dir);
     }

@@ -202,11 +202,31 @@ static void print_why(struct cli *cli, const Job *j)
     protobuf_c_message_free_unpacked(reply, NULL);
 }
 
+/* What is wrong with the server, if that is anything. */
+static void print_problems(struct cli *cli)
+{
+    ServerInfoRequest q = SERVER_INFO_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    struct error err;
+    if (cli_call(cli, "Admin/GetServerInfo", &q.base, &server_info__descriptor, &reply, &err)) {
+        return;
+    }
+    const ServerInfo *s = (const ServerInfo *)reply;
+    for (size_t i = 0; i < s->n_problems; i++) {
+        show_label(cli, "server");
+        printf("%s\n", s->problems[i]);
+    }
+    protobuf_c_message_free_unpacked(reply, NULL);
+}
+
 static void print_page(struct cli *cli, const Job *j)
 {
     print_head(cli, j);
     if (j->state == JOB_QUEUED || j->state == JOB_HELD) {
         print_why(cli, j);
+    }
+    if (!job_has_ended(j->state)) {
+        print_problems(cli);
     }
     print_progress(cli, j);
     print_layout(cli, j);

@@ -31,3 +31,7 @@ add_test(NAME run_as_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/run_as_test.py)
 set_tests_properties(run_as_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
   ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" RESOURCE_LOCK tandem_spawn)
+add_test(NAME disk_full_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/fault/disk_full_test.py)
+set_tests_properties(disk_full_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
+  ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
