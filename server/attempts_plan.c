@@ -237,7 +237,11 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     int64_t total_steps = plan->total_steps;
     msg_free(plan);
     int rc = -1;
-    if (find_checkpoint(c, j, a.resume_dir, sizeof a.resume_dir, &a.start_step, err) == 0 &&
+    /* The end of the last attempt may be of this batch, whose end writes the new one only. */
+    bool is_kept = j->row.attempt.number == 0 ||
+                   store_attempt_update(controller_store(c), j->row.id, &j->row.attempt, err) == 0;
+    if (is_kept &&
+        find_checkpoint(c, j, a.resume_dir, sizeof a.resume_dir, &a.start_step, err) == 0 &&
         w->make_token(w->ctx, token, a.token_sha256, err) == 0) {
         rc = store_attempt_insert(controller_store(c), j->row.id, &a, packed, len, err);
     }
