@@ -23,6 +23,13 @@ static struct job **touched_jobs(const struct controller *c, size_t *num)
     return (struct job **)(void *)c->touched.data;
 }
 
+/* Nothing can happen to it by itself any more; it need not be in memory. */
+static bool is_over(const struct job *j)
+{
+    const struct attempt_row *a = &j->row.attempt;
+    return job_state_is_end(j->row.state) && (!a->number || a->condition == ATTEMPT_GONE);
+}
+
 /* Memory as it was when `mark` jobs had been touched. Jobs touched before that keep what they have:
  * a mail that fails must not have changed them; see run_mail. */
 static void put_back(struct controller *c, size_t mark)
@@ -35,7 +42,14 @@ static void put_back(struct controller *c, size_t mark)
             controller_remove(c, j);
         } else {
             j->row = j->before;
+            j->since_ms = j->since_before_ms;
+            j->not_before_ms = j->not_before_before_ms;
+            j->next_kill_ms = j->next_kill_before_ms;
+            memcpy(j->stuck, j->stuck_before, sizeof j->stuck);
             j->touched = j->ack_due = false;
+            if (is_over(j)) {
+                controller_remove(c, j); /* brought back for what has failed */
+            }
         }
     }
     c->touched.len = mark * sizeof(struct job *);
@@ -120,8 +134,7 @@ static void settle(struct controller *c)
         struct job *j = list[i];
         j->touched = j->created = false;
         controller_set_active(c, j);
-        const struct attempt_row *a = &j->row.attempt;
-        if (job_state_is_end(j->row.state) && (!a->number || a->condition == ATTEMPT_GONE)) {
+        if (is_over(j)) {
             if (j->worker) {
                 controller_lease(c, j->worker, false);
             }

@@ -43,6 +43,8 @@ struct job {
     /* This batch. */
     bool touched, created;
     struct job_row before; /* what to put back */
+    int64_t since_before_ms, not_before_before_ms, next_kill_before_ms;
+    char stuck_before[200];
 };
 
 struct controller;

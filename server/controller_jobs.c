@@ -177,6 +177,10 @@ void controller_touch(struct controller *c, struct job *j)
     if (!j->touched) {
         j->touched = true;
         j->before = j->row;
+        j->since_before_ms = j->since_ms;
+        j->not_before_before_ms = j->not_before_ms;
+        j->next_kill_before_ms = j->next_kill_ms;
+        memcpy(j->stuck_before, j->stuck, sizeof j->stuck);
         buf_append(&c->touched, &j, sizeof(struct job *));
     }
 }
