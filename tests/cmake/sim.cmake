@@ -1,0 +1,10 @@
+# The controller in a simulated world: tests/sim takes the place of base/clock, base/log,
+# base/mailbox, server/worker, server/replay and server/rpc/call at link time.
+file(GLOB sim_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/sim/sim*.c)
+list(FILTER sim_sources EXCLUDE REGEX "_test\\.c$")
+add_library(test_sim OBJECT ${sim_sources})
+target_link_libraries(test_sim PRIVATE tandem_flags PUBLIC tandem_server PkgConfig::SQLITE)
+add_executable(tandem-sim ${CMAKE_SOURCE_DIR}/tests/sim/main.c)
+target_link_libraries(tandem-sim PRIVATE tandem_flags test_sim)
+tandem_test(sim_test ${CMAKE_SOURCE_DIR}/tests/sim/sim_test.c test_sim)
+set_tests_properties(sim_test PROPERTIES TIMEOUT 3600)

@@ -1,0 +1,65 @@
+/* The users of the simulation, and what is true of each job: what they asked for, what they were
+ * told, what its gangs did. A user repeats a request until it is answered, one at a time for each
+ * job. */
+#ifndef TANDEM_TESTS_SIM_CLIENT_H
+#define TANDEM_TESTS_SIM_CLIENT_H
+
+#include "tests/sim/sim.h"
+
+#define SIM_CHECKPOINTS_MAX 64
+
+enum sim_op { OP_SUBMIT, OP_CANCEL, OP_PAUSE, OP_RESUME, OP_HOLD, OP_RELEASE, OP_PRIORITY, OP_NUM };
+
+struct sim_checkpoint {
+    char dir[96];
+    int64_t step;
+    bool rotten;  /* nobody has noticed yet */
+    bool damaged; /* a rank has */
+};
+
+struct sim_job {
+    int32_t idx;
+    char name[16]; /* its idempotency key, too */
+    JobSpec *spec; /* owned */
+    int64_t interval, total_steps;
+    int32_t num_ranks, max_restarts;
+    /* What the users know. */
+    int64_t id;      /* 0 = the submit is not acknowledged */
+    int64_t real_id; /* in truth; 0 = none yet */
+    bool busy;       /* a request is on its way */
+    /* Promises: acknowledged, and nothing was asked since that would undo it. */
+    bool is_cancelled, is_paused, is_held;
+    int32_t open[OP_NUM];  /* requests that the controller may still carry out */
+    int64_t num_resumes;   /* ever sent */
+    bool may_be_cancelled; /* a cancel was ever sent */
+    /* What the controller has said. */
+    JobState state; /* by its events; 0 = none yet */
+    int32_t attempt;
+    int64_t backoff_until_ms; /* by the controller's clock, in backoff_generation */
+    int64_t backoff_generation;
+    int32_t restarts_in_a_row;
+    /* What happened. */
+    struct sim_checkpoint checkpoints[SIM_CHECKPOINTS_MAX];
+    int32_t num_checkpoints;
+    int32_t num_failures;
+    bool failed_for_good;
+    bool result_acked; /* a gang's end at the last step is known to the controller */
+    int32_t last_gang; /* attempt */
+};
+
+void sim_client_new(struct sim *s);
+void sim_client_free(struct sim *s);
+/* By the controller's id, which its first event tells. Never NULL. */
+struct sim_job *sim_client_job(struct sim *s, int64_t id);
+struct sim_job *sim_client_job_named(struct sim *s, const char *name);
+/* A user does something. */
+void sim_client_act(struct sim *s);
+/* The faults are over: paused jobs are resumed, held ones released. */
+void sim_client_settle(struct sim *s);
+/* Every submit is acknowledged, and nobody waits for an answer. */
+bool sim_client_is_done(const struct sim *s);
+/* sim_spec.c */
+const ProbeReply *sim_client_facts(void);
+JobSpec *sim_client_spec(const struct sim_job *j, int64_t reset_after_steps);
+
+#endif
