@@ -226,23 +226,32 @@ static bool explain_plain(const struct rpc_channel *c, struct error *err)
     return true;
 }
 
-/* Core's words for a connection that came to nothing. A failed handshake is one of them, and core
- * doesn't say why: looked at again, it is known. True: err says it. */
+/* Core's words for a connection that ended under a call. */
+static bool is_broken(const char *text)
+{
+    static const char *const words[] = {"ocket closed",    "recvmsg",        "sendmsg",
+                                        "onnection reset", "roken pipe",     "ndpoint read failed",
+                                        "GOAWAY",          "ransport closed"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strstr(text, words[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A connection came to nothing. A failed handshake is one reason, and core doesn't say why it
+ * failed: looked at again, it is known. True: err says it. */
 static bool explain_tls(const struct rpc_channel *c, const char *text, struct error *err)
 {
-    static const char *const words[] = {"failed to connect", "ocket closed", "recvmsg",
-                                        "onnection reset", "roken pipe"};
-    bool broken = false;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        broken = broken || strstr(text, words[i]);
+    bool no_connection = strstr(text, "failed to connect") && !strstr(text, "onnection refused");
+    struct rpc_view view;
+    if (!c->at.tls) {
+        return no_connection && explain_plain(c, err);
     }
-    if (!broken || strstr(text, "onnection refused")) {
+    if (!no_connection && !is_broken(text)) {
         return false;
     }
-    if (!c->at.tls) {
-        return explain_plain(c, err);
-    }
-    struct rpc_view view;
     if (rpc_tls_look(&c->at, &c->trust, &view, err) == 0 || err->code == ERR_UNAVAILABLE) {
         return false;
     }
@@ -267,6 +276,8 @@ static int set_status(const struct rpc_channel *c, grpc_status_code code, grpc_s
     } else if (code == GRPC_STATUS_UNAVAILABLE && strstr(text, "DNS resolution failed")) {
         error_set(err, ERR_UNAVAILABLE, "no server answers at %s: the name %s isn't known",
                   c->target, c->at.host);
+    } else if (code == GRPC_STATUS_UNAVAILABLE && is_broken(text)) {
+        error_set(err, ERR_UNAVAILABLE, "the connection to %s broke: %s", c->target, text);
     } else if (code == GRPC_STATUS_DEADLINE_EXCEEDED && strcmp(text, "Deadline Exceeded") == 0) {
         error_set(err, ERR_DEADLINE_EXCEEDED, "no answer from %s in time", c->target);
     } else {

@@ -1,6 +1,9 @@
 /* tandemd, the controller. Its threads, and what each owns:
  *
  *   main    signals; renews leases and ends expired tokens, so that these never wait for a disk
+ *   accept  in server/rpc: new connections, from every listener
+ *   tls     in server/rpc: handshakes; bytes between the network and gRPC, which sees plain text
+ *   check   in server/rpc: looks at the listeners from outside, and for new certificates
  *   io      three, in server/rpc: sockets (two of them), decoding, authentication; post mail
  *   owner   all state (server/owner.c): jobs, attempts, devices, the writing connection
  *   query   a read-only connection: lists, curves

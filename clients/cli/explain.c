@@ -1,10 +1,12 @@
-/* tandem explain: the documentation of a job file's fields. Asks no server. */
+/* tandem explain: the documentation of a job file's fields. Asks no server. The config file's are
+ * in explain_server.c. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "clients/cli/args.h"
+#include "clients/cli/explain_server.h"
 #include "clients/cli/table.h"
 #include "clients/cli/verbs.h"
 #include "plan/spec_docs.h"
@@ -205,9 +207,16 @@ static int run(struct cli *cli, int argc, char **argv)
     if (n < 0) {
         return EXIT_USAGE;
     }
-    if (markdown) {
+    if (markdown && n == 1 && strcmp(field, "server") == 0) {
+        explain_server_markdown();
+        return EXIT_DONE;
+    }
+    if (markdown && n == 0) {
         print_markdown();
         return EXIT_DONE;
+    }
+    if (n == 1 && (strcmp(field, "server") == 0 || strncmp(field, "server.", 7) == 0)) {
+        return explain_server(cli, field);
     }
     struct spec_doc *all;
     size_t num = spec_docs_all(&all);
@@ -219,10 +228,12 @@ static int run(struct cli *cli, int argc, char **argv)
 const struct verb verb_explain = {
     .name = "explain",
     .args = "[FIELD]",
-    .help = "document the fields of a job file",
+    .help = "document the fields of a job file, and of tandemd's config file",
     .text = "Without FIELD: the list of all. FIELD is a path or a last name; a section is shown\n"
-            "with its fields. --markdown prints the whole reference, docs/job-spec.md.\n\n"
+            "with its fields. server and what is below it are tandemd's config file. --markdown\n"
+            "prints the whole reference, docs/job-spec.md, and with server docs/config.md.\n\n"
             "  tandem explain training.optimizer.lr\n"
-            "  tandem explain parallel\n",
+            "  tandem explain parallel\n"
+            "  tandem explain server.limits\n",
     .run = run,
 };

@@ -8,3 +8,5 @@ set_tests_properties(tls_e2e_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
   ENVIRONMENT TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
 set_tests_properties(tls_test PROPERTIES LABELS threads ENVIRONMENT
   "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+add_executable(tls_bench ${CMAKE_SOURCE_DIR}/tests/bench/tls_bench.c)
+target_link_libraries(tls_bench PRIVATE tandem_flags tandem_server tandem_cli)

@@ -38,7 +38,7 @@ def enter_network():
 if __name__ == "__main__":
     enter_network()
 
-from bench_of_programs import (BIN, DEADLINE, TINY, grpc, link_programs, make_stubs, new_folder,
+from bench_of_programs import (BIN, DEADLINE, ROOT, TINY, grpc, link_programs, make_stubs, new_folder,
                                processes, skip, wait_for)
 
 has_far = os.environ.get(INSIDE) == "yes"
@@ -546,6 +546,14 @@ class ConfigFile(Case):
                 self.assertIn(place, said)
                 self.assertIn(words, said)
         self.assertFalse((self.folder / "data").exists())
+
+    def test_the_reference_is_what_explain_prints(self):
+        done = self.cli("explain", "server", "--markdown", ca=None, server="none")
+        self.assertEqual(done.stdout, (ROOT / "docs/config.md").read_text())
+        done = self.cli("explain", "server.limits.connections", ca=None, server="none")
+        self.assertIn("default 12000", done.stdout)
+        done = self.cli("explain", "server.limit", ca=None, server="none")
+        self.assertIn("server.limits", done.stderr)
 
     def test_check_says_what_a_start_would_do(self):
         config = self.config(more="roots: [{read: [/usr], write: [/tmp]}]\n")

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "clients/cli/cert.h"
+#include "proto/field.h"
 #include "proto/names.h"
 #include "proto/rpc_client.h"
 #include "proto/rpc_tls.h"
@@ -177,6 +178,40 @@ static void a_field_is_found_by_its_line(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(text_locate(text, sizeof text - 1, cases[i].path), cases[i].line);
     }
+}
+
+/* Every field of a message and below is set somewhere in the text; *path: of this message. */
+static void assert_all_set(const ProtobufCMessage *message, const char *path)
+{
+    for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &message->descriptor->fields[i];
+        char below[128];
+        snprintf(below, sizeof below, "%s.%s", path, f->name);
+        if (!field_is_set(message, f)) {
+            fail_msg("examples/tandemd.yaml does not show %s", below);
+        }
+        if (f->type == PROTOBUF_C_TYPE_MESSAGE) {
+            assert_all_set(field_message(message, f, 0), below);
+        }
+    }
+}
+
+/* The example leaves nothing out, and is read. */
+static void the_example_shows_every_field(void **state)
+{
+    (void)state;
+    char *text;
+    size_t len;
+    struct error err;
+    ProtobufCMessage *m;
+    const char *path = TANDEM_SOURCE_DIR "/examples/tandemd.yaml";
+    assert_int_equal(fs_read_file(path, 1 << 20, &text, &len, &err), 0);
+    if (text_parse(path, text, len, &server_config__descriptor, &m, &err)) {
+        fail_msg("%s", err.text);
+    }
+    assert_all_set(m, "server");
+    protobuf_c_message_free_unpacked(m, NULL);
+    free(text);
 }
 
 /* ---- a server ------------------------------------------------------------------------------ */
@@ -373,6 +408,7 @@ int main(void)
         cmocka_unit_test(a_number_keeps_its_owner_for_a_while),
         cmocka_unit_test(only_loopback_is_spoken_to_in_plain_text),
         cmocka_unit_test(a_field_is_found_by_its_line),
+        cmocka_unit_test(the_example_shows_every_field),
         cmocka_unit_test_setup_teardown(a_call_over_tls_comes_with_its_address, setup, teardown),
         cmocka_unit_test_setup_teardown(messages_of_every_size_come_through, setup, teardown),
         cmocka_unit_test_setup_teardown(files_that_do_not_fit_are_refused, setup, teardown),
