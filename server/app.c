@@ -21,7 +21,9 @@ static int run_noted(void *owner, struct mail *base, struct error *err)
     }
     const struct caller *who = call_caller(base->call);
     if (why.code == ERR_PERMISSION_DENIED) {
-        audit_refusal(m->app->audit, who, who->method, who->peer, "denied");
+        struct error denied;
+        error_set(&denied, why.code, "denied: %s", why.text);
+        audit_refusal(m->app->audit, who, who->method, who->peer, denied.text);
     } else if (why.code == ERR_NOT_FOUND && m->change) {
         /* Of another tenant, or never there: the row doesn't say more than the reply. */
         audit_refusal(m->app->audit, who, who->method, who->peer, why.text);

@@ -103,6 +103,22 @@ static const char *short_method(const char *path)
     return dot && dot < slash ? dot + 1 : path;
 }
 
+/* Words that may hold what a caller sent: one line, cut at a whole character. */
+static void copy_words(char *out, size_t size, const char *text)
+{
+    size_t len = strlen(text);
+    if (len >= size) {
+        len = size - 1;
+        while (len > 0 && ((unsigned char)text[len] & 0xC0) == 0x80) {
+            len--;
+        }
+    }
+    for (size_t i = 0; i < len; i++) {
+        out[i] = (unsigned char)text[i] < 32 || text[i] == 127 ? '?' : text[i];
+    }
+    out[len] = 0;
+}
+
 void audit_refusal(struct audit *a, const struct caller *who, const char *method, const char *peer,
                    const char *result)
 {
@@ -114,7 +130,7 @@ void audit_refusal(struct audit *a, const struct caller *who, const char *method
     }
     snprintf(row.method, sizeof row.method, "%s", short_method(method));
     snprintf(row.peer, sizeof row.peer, "%s", peer ? peer : "");
-    snprintf(row.result, sizeof row.result, "%s", result);
+    copy_words(row.result, sizeof row.result, result);
     int64_t now_ms = clock_mono_ms();
     pthread_mutex_lock(&a->lock);
     struct refusal *r = find_row(a, &row, now_ms);

@@ -291,13 +291,18 @@ class Audit(Case):
         self.refused(Code.PERMISSION_DENIED, s.as_user("max", "Jobs").Submit,
                      m.jobs.SubmitRequest(spec=outside))
 
+        self.refused(Code.NOT_FOUND, s.as_user("mia", "Jobs").Cancel,
+                     m.jobs.JobRef(job="\n" + "\u00e9" * 200))
+
         def seen():
             rows = {(r.method, r.user, r.result) for r in self.audit()}
             return rows >= {("Jobs/Cancel", "vera", "denied"),
                             ("Jobs/Cancel", "mia", f"there is no job {ref.job}"),
                             ("Jobs/Submit", "max", "denied"),
                             ("Admin/ListUsers", "mia", "denied"),
-                            ("Admin/ListUsers", "tara", "denied")}
+                            ("Admin/ListUsers", "tara",
+                             'denied: tenant: you are in red, not in "blue"'),
+                            ("Jobs/Cancel", "mia", 'no job is named "?' + "\u00e9" * 70)}
         wait_for("the refusals to be written down", seen)
         self.assertFalse([r for r in self.audit() if r.method == "Jobs/List"])
 

@@ -47,6 +47,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         &probe_reply__descriptor,
         &launch_ticket__descriptor,
         &plan__descriptor,
+        &create_tenant_request__descriptor,
+        &set_tenant_request__descriptor,
+        &create_user_request__descriptor,
+        &set_user_request__descriptor,
+        &list_users_request__descriptor,
+        &create_token_request__descriptor,
+        &rotate_token_request__descriptor,
+        &revoke_token_request__descriptor,
+        &list_tokens_request__descriptor,
+        &list_audit_request__descriptor,
     };
     struct error err;
     ProtobufCMessage *message;
