@@ -104,32 +104,45 @@ static void an_acknowledgement_of_the_future_loses_nothing(void **state)
 
 /* ---- what is left on disk ---- */
 
+/* Checks the records of a segment, which follow on *last. */
+static void read_segment(const char *text, size_t len, int64_t *last, int *ends)
+{
+    size_t at = JOURNAL_HEAD_BYTES;
+    struct journal_record r;
+    while (journal_take_record(text, len, &at, &r, NULL) == 1) {
+        WorkerUp *up = worker_up__unpack(NULL, r.len, r.body);
+        assert_non_null(up);
+        assert_int_equal(up->seq, r.seq);
+        assert_int_equal(up->attempt, 2);
+        assert_int_equal(r.seq, ++*last);
+        *ends += up->body_case == WORKER_UP__BODY_ATTEMPT_END;
+        worker_up__free_unpacked(up, NULL);
+    }
+}
+
 /* The numbers in the journal, from 1 on; *ends: how many of them are ends of the attempt. */
 static int64_t read_journal(const struct controller *t, int *ends)
 {
-    char dir[128], *text;
-    size_t len, at = JOURNAL_HEAD_BYTES;
+    char dir[128];
     int64_t last = 0;
-    struct journal_record r;
+    int32_t *list;
+    size_t num;
     snprintf(dir, sizeof dir, "%s/logs/attempt-2/" JOURNAL_FOLDER, t->dir);
     int fd = open(dir, O_RDONLY | O_DIRECTORY);
     *ends = 0;
     if (fd < 0) {
         return 0;
     }
-    struct journal_head want = {.job_id = 7, .attempt = 2, .segment = 1};
-    if (journal_read(fd, &want, &text, &len, NULL) == 0) {
-        while (journal_take_record(text, len, &at, &r, NULL) == 1) {
-            WorkerUp *up = worker_up__unpack(NULL, r.len, r.body);
-            assert_non_null(up);
-            assert_int_equal(up->seq, r.seq);
-            assert_int_equal(up->attempt, 2);
-            assert_int_equal(r.seq, ++last);
-            *ends += up->body_case == WORKER_UP__BODY_ATTEMPT_END;
-            worker_up__free_unpacked(up, NULL);
-        }
+    assert_int_equal(journal_list(fd, &list, &num, NULL), 0);
+    for (size_t i = 0; i < num; i++) {
+        struct journal_head want = {.job_id = 7, .attempt = 2, .segment = list[i]};
+        char *text;
+        size_t len;
+        assert_int_equal(journal_read(fd, &want, &text, &len, NULL), 0);
+        read_segment(text, len, &last, ends);
         free(text);
     }
+    free(list);
     close(fd);
     return last;
 }
@@ -149,6 +162,52 @@ static void a_result_outlives_a_killed_node(void **state)
     assert_int_equal(waitpid(t.node, &status, 0), t.node);
     assert_int_equal(read_journal(&t, &ends), 303);
     assert_int_equal(ends, 1);
+    finish(&t);
+}
+
+static long rss_kib(pid_t pid)
+{
+    char path[64], line[128];
+    long kib = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "VmRSS: %ld", &kib) == 1) {
+            break;
+        }
+    }
+    fclose(f);
+    return kib;
+}
+
+/* [4] Ranks don't wait for a controller that is away, and its absence costs disk, not memory. */
+static void a_long_absence_costs_disk_and_no_memory(void **state)
+{
+    (void)state;
+    enum { NUM = 400000 }; /* in memory, 70 MiB */
+    struct controller t;
+    int status, ends;
+    char word[32];
+    snprintf(word, sizeof word, "then talk %d", NUM);
+    begin(&t, 1, word, "");
+    controller_serve(&t);
+    node_start(&t, "the-token");
+    wait_for_log(&t, "node.log", "starting");
+    send_stop(&t); /* any command lets it talk */
+    controller_leave(&t);
+    long before = rss_kib(t.node);
+    wait_for_log(&t, "node.log", "ended: finished");
+    long grown = rss_kib(t.node) - before;
+    assert_int_equal(kill(t.node, SIGKILL), 0);
+    assert_int_equal(waitpid(t.node, &status, 0), t.node);
+    assert_int_equal(read_journal(&t, &ends), NUM + 2);
+    assert_int_equal(ends, 1);
+    print_message("%d reports, %ld KiB\n", NUM, grown);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+    assert_in_range(grown, 0, 40 << 10);
+#endif
+    controller_serve(&t);
     finish(&t);
 }
 
@@ -220,6 +279,7 @@ int main(void)
         cmocka_unit_test(a_start_that_comes_twice_starts_one_gang),
         cmocka_unit_test(an_acknowledgement_of_the_future_loses_nothing),
         cmocka_unit_test(a_result_outlives_a_killed_node),
+        cmocka_unit_test(a_long_absence_costs_disk_and_no_memory),
         cmocka_unit_test(a_journal_that_was_heard_is_removed),
         cmocka_unit_test(a_node_that_slept_through_its_lease_stops_its_gang),
         cmocka_unit_test(a_renewed_lease_holds),
