@@ -194,11 +194,18 @@ static bool has_told_all(struct controller *c, struct job *j, const struct launc
         *rc = attempts_take_over(c, j, &m->replay, err);
         return false;
     }
-    if (m->unread || *m->replay.loss) {
+    const long long acked = (long long)j->row.attempt.acked_seq;
+    if (j->first_replayed) {
         *rc = controller_event(c, j, "note", "supervisor", 0, err,
-                               "reports after number %lld of attempt %d are lost: %s",
-                               (long long)j->row.attempt.acked_seq, j->row.attempt.number,
-                               m->unread ? m->error.text : m->replay.loss);
+                               "tandem-node is gone; %lld reports that it had not delivered were "
+                               "read from its journal",
+                               acked + 1 - (long long)j->first_replayed);
+        j->first_replayed = 0;
+    }
+    if (*rc == 0 && (m->unread || *m->replay.loss)) {
+        *rc = controller_event(c, j, "note", "supervisor", 0, err,
+                               "reports after number %lld of attempt %d are lost: %s", acked,
+                               j->row.attempt.number, m->unread ? m->error.text : m->replay.loss);
     }
     return *rc == 0;
 }
@@ -255,10 +262,10 @@ void attempts_show_stuck(struct controller *c, ClusterSpec *cluster, const char 
                 MSG_SET(info, drained, 1);
                 if (info->job_id > 0) {
                     if (tenant && strcmp(tenant, j->row.tenant) != 0) {
-                    msg_text(&info->reason, "held by a process that can't be killed");
-                } else {
-                    msg_printf(&info->reason, "job %lld: %s", (long long)j->row.id, j->stuck);
-                }
+                        msg_text(&info->reason, "held by a process that can't be killed");
+                    } else {
+                        msg_printf(&info->reason, "job %lld: %s", (long long)j->row.id, j->stuck);
+                    }
                 } else {
                     msg_text(&info->reason, "a process that can't be killed holds it");
                 }

@@ -262,7 +262,7 @@ static int take_report(struct controller *c, struct job *j, const WorkerUp *up, 
 int attempts_take_over(struct controller *c, struct job *j, const struct replay *r,
                        struct error *err)
 {
-    int64_t before = j->row.attempt.acked_seq;
+    j->first_replayed = j->first_replayed ? j->first_replayed : j->row.attempt.acked_seq + 1;
     for (size_t i = 0; i < r->num_ups; i++) {
         const WorkerUp *up = r->ups[i];
         if (up->attempt != j->row.attempt.number || up->seq > j->row.attempt.acked_seq + 1) {
@@ -272,10 +272,7 @@ int attempts_take_over(struct controller *c, struct job *j, const struct replay 
             return -1;
         }
     }
-    return controller_event(c, j, "note", "supervisor", 0, err,
-                            "tandem-node is gone; %lld reports that it had not delivered were "
-                            "read from its journal",
-                            (long long)(j->row.attempt.acked_seq - before));
+    return 0;
 }
 
 int attempts_on_up(void *controller, struct mail *m, struct error *err)

@@ -32,8 +32,9 @@ struct job {
     struct call *worker; /* its stream; a reference; NULL = not attached */
     bool ack_due;
     bool check_pending, kill_pending;
-    bool adopted;       /* launched by an earlier controller, perhaps without its ticket */
-    int32_t num_unread; /* times that its tandem-node's journal could not be read */
+    bool adopted;           /* launched by an earlier controller, perhaps without its ticket */
+    int64_t first_replayed; /* number of the first report that its journal gave; 0 = none did */
+    int32_t num_unread;     /* times that its tandem-node's journal could not be read */
     /* Its processes were killed and one is still there: which; "" = no. Its devices are out of use
      * until it is gone. */
     char stuck[200];
@@ -56,7 +57,7 @@ struct controller_options {
     struct store *store;     /* owned from now on */
     struct topology topology;
     struct world world;
-    int64_t lease_ms; /* of attempts; 0 = they are never given up */
+    int64_t lease_ms;              /* of attempts; 0 = they are never given up */
     const struct allowed *allowed; /* NULL = jobs may read everything */
     const struct run_as *run_as;   /* NULL = all processes are tandemd's user's */
     int32_t tenant_queued_jobs;    /* waiting ones of a tenant at most; 0 = no limit */
