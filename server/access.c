@@ -154,7 +154,6 @@ static int run_kept(void *owner, struct mail *base, struct error *err)
     (void)owner;
     (void)err;
     struct keep_mail *k = ((struct kept_mail *)base)->keep;
-    auth_saved(k->access->options.auth, k->changes, k->num_changes);
     audit_counts_saved(k->access->options.audit, k->counts, k->num_counts);
     return 0;
 }

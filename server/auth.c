@@ -120,7 +120,7 @@ const LimitsConfig *auth_limits(const struct auth *a)
 /* Lock held. */
 static void forget_attempt(struct auth *a, const struct attempt_token *t)
 {
-    struct attempt_token **p = &a->attempt_heads[auth_slot(t->sha256)];
+    struct attempt_token **p = &a->attempt_heads[auth_slot(t->sha256) % AUTH_HEADS];
     while (*p && *p != t) {
         p = &(*p)->next;
     }
@@ -135,7 +135,7 @@ void auth_add_attempt(struct auth *a, int64_t job, int32_t attempt,
     pthread_mutex_lock(&a->lock);
     struct attempt_token *t = &a->attempts[a->num_attempts++ % AUTH_ATTEMPTS_MAX];
     forget_attempt(a, t);
-    struct attempt_token **head = &a->attempt_heads[auth_slot(sha256)];
+    struct attempt_token **head = &a->attempt_heads[auth_slot(sha256) % AUTH_HEADS];
     t->job = job;
     t->attempt = attempt;
     memcpy(t->sha256, sha256, HASH_BYTES);
@@ -148,7 +148,8 @@ void auth_add_attempt(struct auth *a, int64_t job, int32_t attempt,
 static bool find_attempt(struct auth *a, const uint8_t sha256[HASH_BYTES], struct caller *caller)
 {
     bool found = false;
-    for (const struct attempt_token *t = a->attempt_heads[auth_slot(sha256)]; t; t = t->next) {
+    for (const struct attempt_token *t = a->attempt_heads[auth_slot(sha256) % AUTH_HEADS]; t;
+         t = t->next) {
         if (CRYPTO_memcmp(t->sha256, sha256, HASH_BYTES) == 0) {
             caller->job_id = t->job;
             caller->attempt = t->attempt;
@@ -199,7 +200,7 @@ static int check_user(struct auth *a, struct token_entry *t, const struct method
     who->token_id = t->id;
     if (minute_us > t->last_used_us) {
         t->last_used_us = minute_us;
-        a->dirty = true;
+        auth_note(a, t);
     }
     return auth_take_request(a, u, err) != 0 ? -1 : check_role(u->role, method->access, who, err);
 }

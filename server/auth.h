@@ -69,16 +69,15 @@ int auth_check(struct auth *a, const char *bearer, bool unix_socket, const char 
 int auth_still_allowed(struct auth *a, const struct caller *caller, enum method_access access,
                        struct error *err);
 
-/* Looks at the clock: true if a token has expired since the last look. */
+/* Looks at the clock: true if a token has expired since the last look, whoever noticed first. */
 bool auth_sweep(struct auth *a);
 /* What the database doesn't know yet: tokens that were used, to the minute, or have expired; at
- * most max. Each is given once; auth_saved says that it was committed. */
+ * most max. Each is given once: who takes it sees to it that it is written. */
 struct auth_change {
     int64_t token_id;
     int64_t last_used_us;
     bool expired;
 };
 size_t auth_changes(struct auth *a, struct auth_change *out, size_t max);
-void auth_saved(struct auth *a, const struct auth_change *changes, size_t num);
 
 #endif

@@ -8,7 +8,9 @@
 #include "server/rights.h"
 
 enum {
-    AUTH_HEADS = 4096, /* chains of each hash table; a power of two */
+    AUTH_HEADS = 4096, /* chains of a hash table; powers of two */
+    AUTH_TOKEN_HEADS = 65536,
+    AUTH_SWEEP_HEADS = 1024, /* chains that are looked through under one lock */
     AUTH_ADDRESSES = 1024,
     AUTH_ENDED_MAX = 4096, /* ended tokens that are remembered, to say why one is refused */
 };
@@ -40,14 +42,15 @@ struct user_entry {
 
 struct token_entry {
     struct token_entry *next_by_hash, *next_by_id;
-    struct token_entry *next_ended;
+    struct token_entry *next_ended, *next_unsaved;
     struct user_entry *user;
     int64_t id;
     uint8_t sha256[HASH_BYTES];
     int64_t expires_us;
     int64_t expires_mono_ms; /* the same by the clock that can't be set; 0 = never */
-    bool expired, expired_saved, revoked;
-    int64_t last_used_us, last_used_saved_us;
+    bool expired, revoked;
+    bool unsaved; /* in the list of those that have news for the database */
+    int64_t last_used_us;
 };
 
 /* Refused tokens of one address. */
@@ -78,22 +81,27 @@ struct auth {
     uint32_t num_attempts;
     struct tenant_entry *tenants[AUTH_HEADS];
     struct user_entry *users[AUTH_HEADS];
-    struct token_entry *by_hash[AUTH_HEADS], *by_id[AUTH_HEADS];
+    struct token_entry *by_hash[AUTH_TOKEN_HEADS], *by_id[AUTH_TOKEN_HEADS];
     struct token_entry *ended_first, **ended_last; /* oldest first */
     size_t num_tokens, num_ended;
-    bool dirty; /* some token has something to be saved */
+    struct token_entry *unsaved;
+    bool some_expired; /* since the last sweep */
+    /* No live token ends before that; 0 = none does. */
+    int64_t next_expires_us, next_expires_mono_ms;
     struct address addresses[AUTH_ADDRESSES];
 };
 
 /* Which chain: of 256 bits that nobody can choose the hash of, any will do. */
 static inline size_t auth_slot(const uint8_t sha256[HASH_BYTES])
 {
-    return (size_t)(sha256[0] << 8 | sha256[1]) & (AUTH_HEADS - 1);
+    return (size_t)(sha256[0] << 8 | sha256[1]);
 }
 
 /* All with the lock held. */
 struct token_entry *auth_find_hash(struct auth *a, const uint8_t sha256[HASH_BYTES]);
 struct token_entry *auth_find_id(struct auth *a, int64_t id);
+/* The database is to be told of it. */
+void auth_note(struct auth *a, struct token_entry *t);
 /* Also sees to it that one that has expired stays so. */
 bool auth_has_expired(struct auth *a, struct token_entry *t);
 /* -1: the user's, or the tenant's, bucket is empty. */

@@ -34,7 +34,7 @@ static struct token_entry **hash_head(struct auth *a, const uint8_t sha256[HASH_
 
 static struct token_entry **id_head(struct auth *a, int64_t id)
 {
-    return &a->by_id[id & (AUTH_HEADS - 1)];
+    return &a->by_id[id & (AUTH_TOKEN_HEADS - 1)];
 }
 
 static struct tenant_entry *find_tenant(struct auth *a, const char *name)
@@ -115,9 +115,25 @@ bool auth_put_user(struct auth *a, const struct user_row *row)
     return less;
 }
 
+void auth_note(struct auth *a, struct token_entry *t)
+{
+    if (!t->unsaved) {
+        t->unsaved = true;
+        t->next_unsaved = a->unsaved;
+        a->unsaved = t;
+    }
+}
+
 static void unlink_token(struct auth *a, struct token_entry *t)
 {
-    struct token_entry **p = hash_head(a, t->sha256);
+    struct token_entry **p = &a->unsaved;
+    while (t->unsaved && *p != t) {
+        p = &(*p)->next_unsaved;
+    }
+    if (t->unsaved) {
+        *p = t->next_unsaved;
+    }
+    p = hash_head(a, t->sha256);
     while (*p != t) {
         p = &(*p)->next_by_hash;
     }
@@ -162,7 +178,8 @@ bool auth_has_expired(struct auth *a, struct token_entry *t)
         remember_ended(a, t);
     }
     t->expired = true;
-    a->dirty = true;
+    a->some_expired = true;
+    auth_note(a, t);
     return true;
 }
 
@@ -173,6 +190,19 @@ static void set_expiry(struct token_entry *t, int64_t expires_us)
         int64_t left_us = expires_us - clock_wall_us();
         t->expires_us = expires_us;
         t->expires_mono_ms = clock_mono_ms() + (left_us > 0 ? left_us / 1000 : 0);
+    }
+}
+
+static void expect_expiry(struct auth *a, const struct token_entry *t)
+{
+    if (t->expires_us == 0 || has_ended(t)) {
+        return;
+    }
+    if (a->next_expires_us == 0 || t->expires_us < a->next_expires_us) {
+        a->next_expires_us = t->expires_us;
+    }
+    if (a->next_expires_mono_ms == 0 || t->expires_mono_ms < a->next_expires_mono_ms) {
+        a->next_expires_mono_ms = t->expires_mono_ms;
     }
 }
 
@@ -188,7 +218,7 @@ bool auth_put_token(struct auth *a, const struct token_row *row)
         memcpy(t->sha256, row->sha256, HASH_BYTES);
         t->user = find_user(a, row->tenant, row->user);
         ASSERT(t->user);
-        t->last_used_us = t->last_used_saved_us = row->last_used_us;
+        t->last_used_us = row->last_used_us;
         struct token_entry **head = hash_head(a, t->sha256);
         t->next_by_hash = *head;
         *head = t;
@@ -199,7 +229,8 @@ bool auth_put_token(struct auth *a, const struct token_row *row)
     set_expiry(t, row->expires_us);
     bool had_ended = has_ended(t);
     t->revoked = t->revoked || row->revoked_us != 0;
-    t->expired = t->expired_saved = t->expired || row->expired;
+    t->expired = t->expired || row->expired;
+    expect_expiry(a, t);
     bool less = has_ended(t) && !had_ended;
     if (less) {
         remember_ended(a, t);
@@ -216,68 +247,65 @@ size_t auth_num_tokens(struct auth *a)
     return num;
 }
 
-bool auth_sweep(struct auth *a)
+/* Lock held. */
+static void sweep_chain(struct auth *a, size_t i)
 {
-    bool any = false;
-    pthread_mutex_lock(&a->lock);
-    for (size_t i = 0; i < AUTH_HEADS; i++) {
-        for (struct token_entry *t = a->by_id[i]; t;) {
-            if (!has_ended(t) && auth_has_expired(a, t)) {
-                any = true;
-                t = a->by_id[i]; /* the chain may have lost one that ended long ago */
-            } else {
-                t = t->next_by_id;
-            }
+    for (struct token_entry *t = a->by_id[i]; t;) {
+        if (!has_ended(t) && auth_has_expired(a, t)) {
+            t = a->by_id[i]; /* the chain may have lost one that ended long ago */
+        } else {
+            expect_expiry(a, t);
+            t = t->next_by_id;
         }
     }
-    pthread_mutex_unlock(&a->lock);
-    return any;
 }
 
-/* ---- what the database doesn't know yet ---- */
-
-static bool unsaved(const struct token_entry *t)
+bool auth_sweep(struct auth *a)
 {
-    return t->expired != t->expired_saved || t->last_used_us != t->last_used_saved_us;
+    pthread_mutex_lock(&a->lock);
+    bool due = a->next_expires_us && (clock_wall_us() >= a->next_expires_us ||
+                                      clock_mono_ms() >= a->next_expires_mono_ms);
+    if (due) {
+        a->next_expires_us = a->next_expires_mono_ms = 0;
+    }
+    for (size_t i = 0; due && i < AUTH_TOKEN_HEADS; i++) {
+        if (i % AUTH_SWEEP_HEADS == 0) {
+            /* Those who call get in between. What is put then is expected by auth_put_token. */
+            pthread_mutex_unlock(&a->lock);
+            pthread_mutex_lock(&a->lock);
+        }
+        sweep_chain(a, i);
+    }
+    bool any = a->some_expired;
+    a->some_expired = false;
+    pthread_mutex_unlock(&a->lock);
+    return any;
 }
 
 size_t auth_changes(struct auth *a, struct auth_change *out, size_t max)
 {
     size_t num = 0;
     pthread_mutex_lock(&a->lock);
-    for (size_t i = 0; a->dirty && i < AUTH_HEADS && num < max; i++) {
-        for (struct token_entry *t = a->by_id[i]; t && num < max; t = t->next_by_id) {
-            if (unsaved(t)) {
-                out[num++] = (struct auth_change){t->id, t->last_used_us, t->expired};
-            }
-        }
+    while (a->unsaved && num < max) {
+        struct token_entry *t = a->unsaved;
+        a->unsaved = t->next_unsaved;
+        t->unsaved = false;
+        out[num++] = (struct auth_change){t->id, t->last_used_us, t->expired};
     }
-    a->dirty = a->dirty && num == max;
     pthread_mutex_unlock(&a->lock);
     return num;
 }
 
-void auth_saved(struct auth *a, const struct auth_change *changes, size_t num)
-{
-    pthread_mutex_lock(&a->lock);
-    for (size_t i = 0; i < num; i++) {
-        struct token_entry *t = auth_find_id(a, changes[i].token_id);
-        if (t) {
-            t->expired_saved = t->expired_saved || changes[i].expired;
-            t->last_used_saved_us = changes[i].last_used_us;
-        }
-    }
-    pthread_mutex_unlock(&a->lock);
-}
-
 void auth_table_free(struct auth *a)
 {
-    for (size_t i = 0; i < AUTH_HEADS; i++) {
+    for (size_t i = 0; i < AUTH_TOKEN_HEADS; i++) {
         while (a->by_id[i]) {
             struct token_entry *t = a->by_id[i];
             a->by_id[i] = t->next_by_id;
             free(t);
         }
+    }
+    for (size_t i = 0; i < AUTH_HEADS; i++) {
         while (a->users[i]) {
             struct user_entry *u = a->users[i];
             a->users[i] = u->next;
