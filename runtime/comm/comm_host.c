@@ -205,6 +205,8 @@ static int group_join(struct comm_host_world *w, struct host_group *g, struct er
     uint64_t key = comm_key(w, g->members, g->base.size);
     g->slot = segment_slot_claim(w->segment, key);
     ASSERT(g->slot); /* there are slots for all communicators that the ranks may be in */
+    atomic_store(&g->slot->size, g->base.size);
+    atomic_store(&g->slot->members[g->base.rank].world_rank_plus_1, w->rank + 1);
     g->staging_idx = (uint32_t)w->num_comms++;
     g->staging[g->base.rank] = (char *)w->segment + segment_staging_offset(w->segment, w->rank) +
                                g->staging_idx * SEGMENT_STAGING_BYTES;

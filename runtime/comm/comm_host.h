@@ -19,7 +19,8 @@
 /* One rank's view of the gang's segment. */
 struct comm_host_world;
 
-/* Bytes of the whole segment. area_bytes: what each rank may comm_host_alloc (plan: shared_bytes). */
+/* Bytes of the whole segment. area_bytes: what each rank may comm_host_alloc (plan: shared_bytes).
+ */
 size_t comm_host_segment_bytes(int32_t num_ranks, size_t area_bytes);
 
 /* Prepares a fresh (zeroed) segment; once, by its maker, before any rank opens it. */
@@ -35,6 +36,17 @@ void comm_host_segment_abort(void *segment, int32_t culprit_rank, const char *re
 /* Has anyone aborted it (a rank whose deadline passed, too)? Then who is to blame (-1: nobody) and
  * why. */
 bool comm_host_segment_culprit(void *segment, int32_t *culprit_rank, char *reason, size_t size);
+
+/* A rank that others wait for, while it waits for nobody itself. */
+struct comm_host_missing {
+    int32_t rank;
+    uint32_t call_number; /* of its communicator's calls, from 1 */
+    char call[96];        /* "all_reduce of 1,048,576 fp32" */
+};
+
+/* From another process (tandem-node), at any time: who is missing just now, at most max. What is
+ * found is worth something where it stays so. */
+int comm_host_segment_missing(void *segment, struct comm_host_missing *out, int max);
 
 /* Maps fd (borrowed) as rank; deadline_ms bounds every collective. Waits for nobody. */
 int comm_host_open(struct comm_host_world **out, int fd, int32_t rank, int32_t num_ranks,

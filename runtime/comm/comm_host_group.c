@@ -186,7 +186,9 @@ int host_group_enter(struct host_group *g, const struct segment_call *mine, stru
 {
     g->num_calls++;
     /* Two lines by parity: whoever still compares the last call has not come to this one yet. */
-    g->slot->members[g->base.rank].calls[g->num_calls & 1] = *mine;
+    struct segment_call *line = &g->slot->members[g->base.rank].calls[g->num_calls & 1];
+    *line = *mine;
+    line->number = g->num_calls;
     if (host_group_barrier(g, mine, err) != 0) {
         return -1;
     }

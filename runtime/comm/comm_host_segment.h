@@ -59,16 +59,19 @@ struct segment_call {
     int64_t n;
     int64_t offset;       /* of its buffer in the segment; -1 = elsewhere */
     uint32_t staging_idx; /* which of its staging pieces it gave to this communicator */
+    uint32_t number;      /* of the communicator's calls, from 1 */
 };
 
 struct segment_member {
     struct segment_call calls[2];          /* by the parity of the call's number */
     _Alignas(64) _Atomic uint32_t reached; /* value that the generation will have after it */
+    _Atomic int32_t world_rank_plus_1;     /* whose line this is; 0 = not known yet */
 };
 
 struct segment_slot {
     _Alignas(64) _Atomic uint32_t generation; /* even; bit 0 = aborted. Waited on. */
     _Atomic uint32_t sleepers;
+    _Atomic int32_t size; /* members; 0 = nobody has come yet */
     _Alignas(64) _Atomic uint32_t arrived;
     _Alignas(64) struct segment_member members[]; /* by group rank */
 };

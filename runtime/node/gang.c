@@ -22,6 +22,7 @@
 #define ABORT_GRACE_MS 500
 #define TERM_GRACE_MS 1500
 #define STOPPED_MS 20000
+#define STALLED_MS 30000
 #define SWEEP_MS 10000
 #define LOOK_MS 1000
 #define LOG_HEAD_BYTES ((int64_t)1 << 20)
@@ -48,6 +49,9 @@ int gang_new(struct gang **out, const struct gang_options *options, struct error
     if (!options->stopped_ms) {
         g->options.stopped_ms = STOPPED_MS;
     }
+    if (!options->stalled_ms) {
+        g->options.stalled_ms = STALLED_MS;
+    }
     if (!options->log_head_bytes) {
         g->options.log_head_bytes = LOG_HEAD_BYTES;
     }
@@ -57,6 +61,7 @@ int gang_new(struct gang **out, const struct gang_options *options, struct error
     g->options.program = strdup(options->program);
     g->options.job_dir = strdup(options->job_dir);
     g->options.log_dir = strdup(options->log_dir);
+    g->options.host = strdup(options->host ? options->host : "this host");
     g->members = calloc((size_t)options->num_ranks, sizeof *g->members);
     ASSERT(g->options.program && g->options.job_dir && g->options.log_dir && g->members);
     for (int32_t i = 0; i < options->num_ranks; i++) {
@@ -99,6 +104,7 @@ void gang_free(struct gang *g)
     free((void *)(uintptr_t)g->options.program);
     free((void *)(uintptr_t)g->options.job_dir);
     free((void *)(uintptr_t)g->options.log_dir);
+    free((void *)(uintptr_t)g->options.host);
     free(g);
 }
 
@@ -279,6 +285,8 @@ void gang_start(struct gang *g, const Start *start)
 {
     struct error err = {0};
     gang_oom_read(&g->oom_before);
+    g->moved_ms = clock_mono_ms();
+    g->num_steps_before = start->resume_step;
     if (g->options.num_ranks > 1 && make_segment(g, &err) != 0) {
         gang_fail(g, -1, err.text);
         return;
@@ -365,6 +373,9 @@ int gang_num_fds(const struct gang *g)
 int gang_poll_begin(struct gang *g, struct pollfd *fds, bool listen, int64_t *timeout_ms)
 {
     int32_t n = g->options.num_ranks;
+    if (!listen) {
+        g->moved_ms = clock_mono_ms(); /* they may have to wait for us */
+    }
     for (int32_t i = 0; i < n; i++) {
         const struct gang_member *m = &g->members[i];
         short events = (short)((listen ? POLLIN : 0) | (m->out.len ? POLLOUT : 0));
@@ -393,6 +404,7 @@ static void look_around(struct gang *g)
     if (now >= g->next_look_ms) {
         g->next_look_ms = now + (g->options.stopped_ms < LOOK_MS ? g->options.stopped_ms : LOOK_MS);
         gang_look_for_stopped(g);
+        gang_look_for_stalled(g);
         gang_trim_logs(g);
     }
 }

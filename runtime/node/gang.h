@@ -27,6 +27,8 @@ struct gang_options {
     int64_t abort_grace_ms; /* after a failure: to leave by themselves; 0 = 500 */
     int64_t term_grace_ms;  /* between TERM and KILL after a failure; 0 = 1500 */
     int64_t stopped_ms;     /* how long a rank may stand stopped by a signal; 0 = 20000 */
+    int64_t stalled_ms;     /* how long training may stand still at least; 0 = 30000 */
+    const char *host;       /* this one, for people */
     /* Of each rank's log the beginning and the end are kept, when there is half as much again as
      * the end between them; 0 = 1 MiB and 64 MiB. */
     int64_t log_head_bytes, log_tail_bytes;

@@ -69,9 +69,11 @@ static void take_up(struct gang *g, struct gang_member *m, const RankUp *up)
         return;
     case RANK_UP__BODY_METRICS:
         m->step = up->metrics->step;
+        gang_stalled_step(g);
         break;
     case RANK_UP__BODY_PROGRESS:
         m->step = up->progress->has_step ? up->progress->step : m->step;
+        gang_stalled_phase(g, m, up->progress->phase ? up->progress->phase : "");
         break;
     default:
         break;

@@ -22,6 +22,7 @@ struct gang_member {
     struct buf out; /* not yet taken by the socket */
     int64_t step;
     bool done, paused;      /* it said so */
+    bool trains;            /* the phase it said last: nothing that may take its time */
     bool faulted, is_final; /* it said so; is_final: not retryable */
     char fault[GANG_TEXT_MAX];
     int sent_signal;          /* the strongest that we sent; 0 = none */
@@ -59,6 +60,10 @@ struct gang {
     struct gang_oom oom_before;
     int64_t next_look_ms; /* for stopped ranks and long logs */
     bool swept;
+    /* How far training has come: for gang_stalled.c. */
+    int64_t moved_ms; /* the last step, or change of a phase; or when we last didn't listen */
+    int64_t num_steps, num_steps_before; /* of this attempt; before it */
+    int64_t longest_step_ms;
 };
 
 /* The gang can't go on. rank: whose fault it is, -1 = nobody's. The first failure is the cause. */
@@ -66,6 +71,13 @@ void gang_fail(struct gang *g, int32_t rank, const char *text);
 
 /* Fails the gang when one of its ranks has been stopped for too long. */
 void gang_look_for_stopped(struct gang *g);
+/* ... or runs and gets nowhere. */
+void gang_look_for_stalled(struct gang *g);
+/* A step is done; a rank says what it is in. */
+void gang_stalled_step(struct gang *g);
+void gang_stalled_phase(struct gang *g, struct gang_member *m, const char *phase);
+/* The letter in /proc/PID/stat; 0 = there is no such process. */
+char gang_process_state(pid_t pid);
 
 /* Path of a rank's log. */
 void gang_log_path(const struct gang *g, int32_t rank, char *out, size_t size);

@@ -6,22 +6,38 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "runtime/comm/comm_host.h"
 #include "runtime/node/gang_state.h"
 
-/* T in /proc/PID/stat; a debugger's stop is a small t. The name before it may hold anything. */
-static bool is_stopped(pid_t pid)
+/* The name before it may hold anything. */
+char gang_process_state(pid_t pid)
 {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return false;
+        return 0;
     }
     ssize_t n = read(fd, line, sizeof line - 1);
     close(fd);
     line[n > 0 ? n : 0] = 0;
     const char *after_name = strrchr(line, ')');
-    return after_name && strncmp(after_name, ") T", 3) == 0;
+    return after_name && after_name[1] == ' ' ? after_name[2] : 0;
+}
+
+/* What its peers wait for, if they do. */
+static void waited_for(const struct gang *g, int32_t rank, char *out, size_t size)
+{
+    struct comm_host_missing missing[8];
+    int num = g->segment ? comm_host_segment_missing(g->segment, missing, 8) : 0;
+    out[0] = 0;
+    for (int i = 0; i < num; i++) {
+        if (missing[i].rank == rank) {
+            snprintf(out, size, "; the others wait for it in %s (call %u)", missing[i].call,
+                     (unsigned)missing[i].call_number);
+            return;
+        }
+    }
 }
 
 void gang_look_for_stopped(struct gang *g)
@@ -29,16 +45,18 @@ void gang_look_for_stopped(struct gang *g)
     int64_t now = clock_mono_ms();
     for (int32_t i = 0; i < g->options.num_ranks && g->phase == GANG_RUNS; i++) {
         struct gang_member *m = &g->members[i];
-        if (!m->pid || !is_stopped(m->pid)) {
+        if (!m->pid || gang_process_state(m->pid) != 'T') {
             m->stopped_since_ms = 0;
         } else if (!m->stopped_since_ms) {
             m->stopped_since_ms = now;
         } else if (now - m->stopped_since_ms >= g->options.stopped_ms) {
-            char text[200];
+            char text[400], waits[160];
+            waited_for(g, m->rank, waits, sizeof waits);
             snprintf(text, sizeof text,
-                     "stood still for %.0f s after step %lld: stopped by a signal (SIGSTOP), not "
-                     "by Tandem",
-                     (double)(now - m->stopped_since_ms) / 1000.0, (long long)m->step);
+                     "stood still for %.0f s on %s after step %lld: stopped by a signal (SIGSTOP), "
+                     "not by Tandem%s",
+                     (double)(now - m->stopped_since_ms) / 1000.0, g->options.host,
+                     (long long)m->step, waits);
             gang_fail(g, m->rank, text);
             return;
         }

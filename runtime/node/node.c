@@ -151,6 +151,7 @@ static int make_gang(struct node *n, const Start *start, struct error *err)
         .program = program,
         .job_dir = n->ticket->job_dir,
         .log_dir = log_dir,
+        .host = n->ticket->node,
         .on_up = on_up,
         .on_exit = on_exit_of_rank,
         .arg = n,

@@ -7,6 +7,7 @@ KILL_SEED=N draws other moments, TANDEM_FULL=1 more of them."""
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import sys
@@ -231,6 +232,21 @@ class Stopped(Case):
         self.assertIn("rank 0: stood still for", told)
         server.wait_state(job, "SUCCEEDED")
         self.check_clean(job)
+
+
+    # (28) Of several: by rank, host and the collective that the others wait in.
+    def test_a_stopped_rank_of_several_is_named_with_host_and_collective(self):
+        job = server.submit(make_spec("stopped-2", 1, devices=2))
+        self.run_to(job, 2)
+        ranks = pids(job, "tandem-rank")
+        self.assertEqual(len(ranks), 2)
+        kill(max(ranks), signal.SIGSTOP)
+        wait_for("the next attempt", lambda: server.get(job).attempt == 2)
+        told = "\n".join(e.message for e in server.get(job).events)
+        self.assertRegex(told, r"rank [01]: stood still for 2\d s on " + re.escape(
+            os.uname().nodename) + r" after step \d+: stopped by a signal \(SIGSTOP\), not by "
+            r"Tandem; the others wait for it in all_reduce of [\d,]+ fp64 \(call \d+\)")
+        self.check_undisturbed(job)
 
 
 if __name__ == "__main__":

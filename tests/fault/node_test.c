@@ -76,6 +76,8 @@ static void run_open_program(struct run *r, int32_t num_ranks, const char *progr
         .abort_grace_ms = abort_grace_ms,
         .term_grace_ms = 300,
         .stopped_ms = 4000, /* above the barrier's deadline of two seconds */
+        .stalled_ms = 3000,
+        .host = "host7",
         .log_head_bytes = 65536,
         .log_tail_bytes = 262144,
         .on_up = on_up,
@@ -441,6 +443,58 @@ static void the_middle_of_a_long_log_is_dropped_and_offsets_stay(void **state)
     run_close(&r);
 }
 
+/* (28) A rank that computes for ever, far below any collective's deadline: named by rank, host,
+ * collective and step. */
+static void a_rank_that_is_busy_for_ever_is_named(void **state)
+{
+    (void)state;
+    struct run r;
+    run_open(&r, 3, (const char *[]){"train 100", "train 100", "train 100 busy 20"}, true);
+    run_to_end(&r);
+    assert_int_equal(r.end.first_failed_rank, 2);
+    if (!strstr(r.end.message,
+                "rank 2: has not come to barrier (call 20) on host7 in step 20 for ") ||
+        !strstr(r.end.message, "s: it is busy in its own code")) {
+        fail_msg("%s", r.end.message);
+    }
+    assert_true(r.end.retryable);
+    assert_int_equal(r.num_metrics, 19);
+    expect_why(&r, 0, EXIT_STOPPED, 1, "barrier: rank 2: has not come to barrier");
+    run_close(&r);
+}
+
+/* The deadline follows the run: once a step has taken long, another may take longer still. */
+static void a_run_with_long_steps_is_left_alone(void **state)
+{
+    (void)state;
+    struct run r;
+    run_open(&r, 2, (const char *[]){"train 30", "train 30 slow 10 1500 20 4500"}, true);
+    run_to_end(&r);
+    assert_true(r.end.finished);
+    assert_int_equal(r.num_metrics, 30);
+    run_close(&r);
+}
+
+/* (28) Stopped among several: the collective that they wait in is named with it. */
+static void a_stopped_rank_is_named_with_what_the_others_wait_in(void **state)
+{
+    (void)state;
+    struct run r;
+    run_open(&r, 2, (const char *[]){"train 1000000000", "train 1000000000"}, true);
+    while (r.num_metrics < 5) {
+        run_once(&r, true);
+    }
+    pid_t pids[4];
+    assert_int_equal(proctree_children(pids, 4), 2);
+    pid_t second = pids[0] > pids[1] ? pids[0] : pids[1];
+    kill(second, SIGSTOP);
+    run_to_end(&r);
+    assert_non_null(strstr(r.end.message, ": stood still for"));
+    assert_non_null(strstr(r.end.message, " on host7 after step"));
+    assert_non_null(strstr(r.end.message, "; the others wait for it in barrier (call "));
+    run_close(&r);
+}
+
 static void a_program_that_is_not_there_fails_for_good(void **state)
 {
     (void)state;
@@ -581,6 +635,9 @@ int main(void)
         cmocka_unit_test(a_stopped_rank_is_named_though_it_has_no_peers),
         cmocka_unit_test(a_rank_that_ran_out_of_memory_is_told_from_one_that_someone_killed),
         cmocka_unit_test(the_middle_of_a_long_log_is_dropped_and_offsets_stay),
+        cmocka_unit_test(a_rank_that_is_busy_for_ever_is_named),
+        cmocka_unit_test(a_run_with_long_steps_is_left_alone),
+        cmocka_unit_test(a_stopped_rank_is_named_with_what_the_others_wait_in),
         cmocka_unit_test(a_program_that_is_not_there_fails_for_good),
         cmocka_unit_test(no_descendant_survives_a_cancel),
         cmocka_unit_test(freeing_a_gang_kills_it),

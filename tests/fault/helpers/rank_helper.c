@@ -13,6 +13,9 @@
  *   meet       calls barriers until one fails, reports that and leaves with 1
  *   chat N     prints N numbered lines of 16 bytes, waits for a command, then as done
  *   eat        joins the cgroup whose file of processes EAT_PROCS names, and takes memory for ever
+ *   train N    trains: says so, then N times a barrier and (rank 0) a step's report; then as done
+ *   train N busy K        before step K it computes for ever
+ *   train N slow K MS L LONGER   before step K it takes MS more, before step L it takes LONGER
  *   then WORD  waits for a command, then behaves as WORD
  *   talk N     reports N steps, then as done */
 #include <fcntl.h>
@@ -155,19 +158,25 @@ static int call_now(struct device *dev, struct stream *stream, device_call_fn fn
     return fn(copy, err);
 }
 
-static int meet(struct self *s)
+static int open_comm(struct self *s, int64_t deadline_ms, struct comm **out, struct error *err)
 {
     static const struct device_ops ops = {.name = "now", .host_call = call_now};
-    struct device dev = {.ops = &ops};
+    static struct device dev = {.ops = &ops};
     int32_t n = (int32_t)s->start->start->start->plan->n_placement, members[64];
     struct comm_host_world *w;
-    struct comm *c;
-    struct error err;
     for (int32_t i = 0; i < n; i++) {
         members[i] = i;
     }
-    if (comm_host_open(&w, 4, s->rank, n, DEADLINE_MS, &err) != 0 ||
-        comm_host_comm_new(w, &dev, members, n, &c, &err) != 0) {
+    return comm_host_open(&w, 4, s->rank, n, deadline_ms, err) == 0
+               ? comm_host_comm_new(w, &dev, members, n, out, err)
+               : -1;
+}
+
+static int meet(struct self *s)
+{
+    struct comm *c;
+    struct error err;
+    if (open_comm(s, DEADLINE_MS, &c, &err) != 0) {
         send_fault(s, err.text, false);
         return 1;
     }
@@ -175,6 +184,61 @@ static int meet(struct self *s)
     }
     send_fault(s, err.text, true);
     return 1;
+}
+
+static void send_phase(struct self *s, const char *phase)
+{
+    Progress p = PROGRESS__INIT;
+    p.has_rank = 1;
+    p.rank = s->rank;
+    p.phase = (char *)(uintptr_t)phase;
+    RankUp up = RANK_UP__INIT;
+    up.body_case = RANK_UP__BODY_PROGRESS;
+    up.progress = &p;
+    link_send(s->link, &up, NULL);
+}
+
+static void send_step(struct self *s, int64_t step)
+{
+    StepMetrics m = STEP_METRICS__INIT;
+    m.has_step = 1;
+    m.step = step;
+    RankUp up = RANK_UP__INIT;
+    up.body_case = RANK_UP__BODY_METRICS;
+    up.metrics = &m;
+    link_send(s->link, &up, NULL);
+}
+
+static int train(struct self *s, const char *words)
+{
+    int steps = 0, busy = 0, slow[2] = {0, 0}, ms[2] = {0, 0};
+    struct comm *c;
+    struct error err;
+    if (sscanf(words, "train %d busy %d", &steps, &busy) < 2) {
+        sscanf(words, "train %d slow %d %d %d %d", &steps, &slow[0], &ms[0], &slow[1], &ms[1]);
+    }
+    if (open_comm(s, 600000, &c, &err) != 0) {
+        send_fault(s, err.text, false);
+        return 1;
+    }
+    send_phase(s, "train");
+    for (int i = 1; i <= steps; i++) {
+        for (volatile bool computes = i == busy; computes;) {
+        }
+        for (int k = 0; k < 2; k++) {
+            if (i == slow[k]) {
+                usleep((useconds_t)ms[k] * 1000);
+            }
+        }
+        if (c->ops->barrier(c, NULL, &err) != 0) {
+            send_fault(s, err.text, true);
+            return 1;
+        }
+        if (s->rank == 0) {
+            send_step(s, i);
+        }
+    }
+    return done(s, steps, false);
 }
 
 static bool wait_for_command(struct self *s)
@@ -239,6 +303,9 @@ static int behave(struct self *s, const char *word)
     }
     if (sscanf(word, "chat %d", &number) == 1) {
         return chat(s, number);
+    }
+    if (strncmp(word, "train ", 6) == 0) {
+        return train(s, word);
     }
     if (strcmp(word, "eat") == 0) {
         return eat();
