@@ -13,11 +13,14 @@ add_test(NAME server_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/server_test.py)
 set_tests_properties(server_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900
   ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
-add_executable(server_bench ${CMAKE_SOURCE_DIR}/tests/bench/server_bench.c)
-target_link_libraries(server_bench PRIVATE tandem_flags tandem_rpc_client)
-target_compile_definitions(server_bench PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-  TANDEM_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
-add_dependencies(server_bench fake_rank)
+foreach(bench server_bench crowd_bench)
+  add_executable(${bench} ${CMAKE_SOURCE_DIR}/tests/bench/${bench}.c
+    ${CMAKE_SOURCE_DIR}/tests/bench/bench_server.c)
+  target_link_libraries(${bench} PRIVATE tandem_flags tandem_rpc_client)
+  target_compile_definitions(${bench} PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+    TANDEM_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  add_dependencies(${bench} fake_rank)
+endforeach()
 add_test(NAME restart_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/restart_test.py)
 set_tests_properties(restart_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900
