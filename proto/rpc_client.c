@@ -15,25 +15,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "proto/rpc_tls.h"
+#include "proto/rpc_tags.h"
 #include "proto/text.h"
-
-/* Core isn't instrumented: what happened before a tag was handed in happens before it comes out. */
-#if defined(__SANITIZE_THREAD__)
-#define CLIENT_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CLIENT_TSAN 1
-#endif
-#endif
-#ifdef CLIENT_TSAN
-void __tsan_acquire(void *addr);
-void __tsan_release(void *addr);
-#define TAG_IN(t) __tsan_release(t)
-#define TAG_OUT(t) __tsan_acquire(t)
-#else
-#define TAG_IN(t) ((void)(t))
-#define TAG_OUT(t) ((void)(t))
-#endif
 
 enum {
     MAX_REPLY_BYTES = 16 << 20,

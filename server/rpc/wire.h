@@ -11,25 +11,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "proto/rpc_tags.h"
 #include "server/rpc/server.h"
-
-/* Core isn't instrumented: what happened before a tag was handed in happens before it comes out. */
-#if defined(__SANITIZE_THREAD__)
-#define WIRE_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WIRE_TSAN 1
-#endif
-#endif
-#ifdef WIRE_TSAN
-void __tsan_acquire(void *addr);
-void __tsan_release(void *addr);
-#define TAG_IN(t) __tsan_release(t)
-#define TAG_OUT(t) __tsan_acquire(t)
-#else
-#define TAG_IN(t) ((void)(t))
-#define TAG_OUT(t) ((void)(t))
-#endif
 
 /* Bytes that may wait behind a slow reader, beside CALL_QUEUE_MAX messages. */
 #define WIRE_QUEUE_MAX_BYTES ((size_t)8 << 20)

@@ -1,3 +1,9 @@
-tandem_test(rpc_test ${CMAKE_SOURCE_DIR}/tests/unit/rpc_test.c tandem_server_rpc tandem_rpc_client)
-set_tests_properties(rpc_test PROPERTIES ENVIRONMENT
-  "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+add_library(test_rpc_fixture STATIC ${CMAKE_SOURCE_DIR}/tests/unit/rpc_fixture.c)
+target_link_libraries(test_rpc_fixture PRIVATE tandem_flags
+  PUBLIC tandem_server_rpc tandem_rpc_client PkgConfig::CMOCKA)
+foreach(test rpc_call_test rpc_access_test rpc_strange_test rpc_stream_test rpc_server_test)
+  tandem_test(${test} ${CMAKE_SOURCE_DIR}/tests/unit/${test}.c test_rpc_fixture)
+  set_tests_properties(${test} PROPERTIES ENVIRONMENT
+    "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+endforeach()
+tandem_test(crowd_test ${CMAKE_SOURCE_DIR}/tests/unit/crowd_test.c tandem_server_rpc)
