@@ -376,7 +376,9 @@ static void wait_for_the_end(struct tandemd *d, const sigset_t *signals)
     const struct timespec tick = {.tv_sec = tick_ms / 1000, .tv_nsec = tick_ms % 1000 * 1000000};
     int64_t renew_ms = 0;
     int signal_number;
-    while ((signal_number = sigtimedwait(signals, NULL, &tick)) < 0 || signal_number == SIGHUP) {
+    /* With a config file HUP means to read certificates again; else a terminal was closed. */
+    while ((signal_number = sigtimedwait(signals, NULL, &tick)) < 0 ||
+           (signal_number == SIGHUP && d->options.config)) {
         struct error err = {0};
         int64_t now_ms = clock_mono_ms();
         if (now_ms >= renew_ms) {

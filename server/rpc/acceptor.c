@@ -16,7 +16,7 @@
 #include "base/log.h"
 
 enum {
-    MAX_LISTENERS = 8,
+    MAX_LISTENERS = 10,
     HEADROOM_MAX = 256, /* descriptors that connections leave to others; at most an eighth */
     PAUSE_MS = 100,     /* after running out of them */
     WARN_EVERY_MS = 60000,

@@ -19,6 +19,7 @@ enum {
     LAST_WORDS_MS = 1000, /* at the end of the bridge */
     EVENTS = 64,
     TICK_MS = 100,
+    TELL_EVERY_MS = 60000,
     CORE_BUFFER_BYTES = 65536,
 };
 
@@ -51,6 +52,8 @@ struct bridge {
     int epoll, wake; /* owned */
     uint8_t scratch[RELAY_SCRATCH];
     struct list shaking, open, closing, dead; /* of the thread */
+    int64_t told_ms;                          /* of the thread */
+    int refusals;                             /* since then; of the thread */
     pthread_mutex_t lock;                     /* guards what follows */
     struct conn *added;                       /* not seen by the thread yet; by next */
     bool opening, stop;
@@ -79,13 +82,28 @@ static void list_take(struct conn *c)
 
 /* ---- one connection ------------------------------------------------------------------------ */
 
+/* One line a minute: an operator should learn why somebody can't get in, and nobody can fill the
+ * log. */
+static void tell_refusal(struct bridge *b, const struct conn *c)
+{
+    int64_t now = clock_mono_ms();
+    char text[PEER_TEXT_SIZE];
+    b->refusals++;
+    if (b->told_ms && now - b->told_ms < TELL_EVERY_MS) {
+        return;
+    }
+    peer_address_text(&c->from, text);
+    log_info("no TLS with %s: %s (%d such since the last line like this)", text, c->relay.why,
+             b->refusals);
+    b->told_ms = now;
+    b->refusals = 0;
+}
+
 /* Freed only when the batch of events is through: a later one may point to it. */
 static void bury(struct bridge *b, struct conn *c)
 {
     if (c->relay.why) {
-        char text[PEER_TEXT_SIZE];
-        peer_address_text(&c->from, text);
-        log_debug("TLS with %s: %s", text, c->relay.why);
+        tell_refusal(b, c);
     }
     relay_close(&c->relay);
     if (c->number >= 0) {

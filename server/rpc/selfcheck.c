@@ -16,7 +16,7 @@
 #include "base/log.h"
 
 enum {
-    MAX_DOORS = 8,
+    MAX_DOORS = 10,
     EVERY_S = 2,
     PATIENCE_S = 3,
     FAILURES = 3, /* in a row, until something is done */

@@ -16,7 +16,7 @@
 #define SERVER_SHUTDOWN_TEXT "server is shutting down"
 
 enum {
-    SERVER_MAX_LISTENERS = 8,
+    SERVER_MAX_LISTENERS = 10,
     SERVER_MAX_THREADS = 16,
     SERVER_MAX_METHODS = 256,
     SERVER_POSTED_PER_THREAD = 32, /* calls that core may hand over before we ask for more */

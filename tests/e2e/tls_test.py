@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import unittest
+import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 FAR = "10.77.0.1"
@@ -165,8 +166,10 @@ class Case(unittest.TestCase):
         if alpn:
             context.set_alpn_protocols(alpn)
         if most:
-            context.minimum_version = ssl.TLSVersion.TLSv1
-            context.maximum_version = most
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that it is old is the point
+                context.minimum_version = ssl.TLSVersion.TLSv1
+                context.maximum_version = most
             context.set_ciphers("ALL:@SECLEVEL=0")
         return context.wrap_socket(self.connect(), server_hostname=server_name)
 
