@@ -221,6 +221,57 @@ class Killed(Case):
         self.assertIn("are lost: 00000001.journal: damaged at byte", told(job))
 
 
+class Journal(unittest.TestCase):
+    """A long one, of a rank that trains nothing, quickly."""
+    STEPS = 20000 if SAMPLE else 60000
+
+    def setUp(self):
+        self.folder = folder / "fake"
+        self.folder.mkdir()
+        self.programs = link_programs(self.folder / "bin", "fake_rank")
+        self.random = random.Random(f"{SEED} {self.id()}")
+        self.server = Server(m, self.folder, self.programs)
+
+    def tearDown(self):
+        self.server.stop()
+        for pid in processes(self.programs):
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder)
+
+    def nodes(self):
+        return [pid for pid, exe in processes(self.programs).items() if exe.endswith("node")]
+
+    def steps(self, job):
+        found = []
+        for first in range(1, self.STEPS + 1, 10000):
+            request = m.runs.GetMetricsRequest(job=str(job), series=["loss"],
+                                               **{"from": first, "to": first + 9999})
+            r = self.server.runs.GetMetrics(request, timeout=DEADLINE)
+            found += zip(r.steps, r.columns[0].values)
+        return found
+
+    # (2, 5) Read in pieces, each committed; a controller that is killed between two goes on.
+    def test_controllers_killed_while_they_read_a_journal_lose_and_double_nothing(self):
+        s = self.server
+        job = s.submit(s.spec("long", steps=self.STEPS, tags=["wait=1000"]))
+        log = s.data / f"jobs/{job}/logs/attempt-1/node.log"
+        wait_for("the start", lambda: log.exists() and "starting" in log.read_text())
+        s.kill()
+        wait_for("the end", lambda: "attempt 1 ended: finished" in log.read_text())
+        for pid in self.nodes():
+            kill(pid)
+        for _ in range(2 if SAMPLE else 5):
+            s.start()
+            time.sleep(self.random.random() * 0.5)
+            s.kill()
+        s.start()
+        s.wait_state(job, "SUCCEEDED")
+        self.assertEqual(s.get(job).attempt, 1)
+        self.assertEqual(self.steps(job),
+                         [(n, 10.0 / n + 1.0 / 3.0) for n in range(1, self.STEPS + 1)])
+        wait_for("no journal", lambda: not (log.parent / "reports").exists())
+
+
 class CutOff(Case):
     # (4) A controller that stands still, then one that is away: training goes on, nothing is lost.
     def test_a_run_ends_while_its_controller_stands_still(self):
@@ -335,6 +386,7 @@ class Leases(Case):
         self.assertIn("the lease is over", node_log(job))
         server.start()
         self.check_undisturbed(job, attempt=2)
+        self.assertIn("the lease is over: no word from the controller", told(job))
 
     # (4) It holds while it is renewed, and as long as it was last said to.
     def test_a_short_absence_is_within_the_lease(self):

@@ -28,7 +28,8 @@ struct bench {
     int64_t num_put;
 };
 
-static void begin(struct bench *b, bool disk, size_t window_bytes, size_t segment_bytes)
+static void begin_bounded(struct bench *b, bool disk, size_t window_bytes, size_t segment_bytes,
+                          int64_t disk_bytes)
 {
     *b = (struct bench){0};
     snprintf(b->dir, sizeof b->dir, "/tmp/tandem-outbox-test-XXXXXX");
@@ -39,9 +40,14 @@ static void begin(struct bench *b, bool disk, size_t window_bytes, size_t segmen
                                      .max_bytes = 1 << 20,
                                      .window_bytes = window_bytes,
                                      .dir = disk ? b->reports : NULL,
-                                     .disk_bytes = 1 << 28,
+                                     .disk_bytes = disk_bytes,
                                      .segment_bytes = segment_bytes};
     assert_int_equal(outbox_new(&b->o, &options, NULL), 0);
+}
+
+static void begin(struct bench *b, bool disk, size_t window_bytes, size_t segment_bytes)
+{
+    begin_bounded(b, disk, window_bytes, segment_bytes, 1 << 28);
 }
 
 static void end(struct bench *b)
@@ -436,6 +442,36 @@ static void a_disk_that_fills_behind_a_backlog_keeps_the_order(void **state)
     end(&b);
 }
 
+/* The journal's own bound is met like a full disk: memory fills, then the ranks wait; all goes on,
+ * in order, as the controller hears it. */
+static void a_journal_at_its_bound_fills_memory_and_keeps_the_order(void **state)
+{
+    (void)state;
+    struct bench b;
+    int64_t until = clock_mono_ms() + WAIT_MS, num_steps = 0, seq = 0, first;
+    size_t num;
+    begin_bounded(&b, true, 1 << 14, 1 << 13, 100000);
+    while (!outbox_is_full(b.o)) {
+        put_steps(&b, 100);
+        assert_true(clock_mono_ms() < until);
+        clock_sleep_ms(1); /* lets the disk fill before memory does */
+    }
+    assert_true(last_on_disk(&b, &first, &num) > 0);
+    outbox_rewind(b.o);
+    while (!outbox_is_settled(b.o)) {
+        WorkerUp *up = take_numbered(b.o, ++seq);
+        if (up->body_case == WORKER_UP__BODY_METRICS) {
+            assert_int_equal(up->metrics->step, ++num_steps * 10);
+        } else {
+            assert_non_null(strstr(up->note->message, "disk"));
+        }
+        worker_up__free_unpacked(up, NULL);
+        outbox_ack(b.o, seq);
+    }
+    assert_int_equal(num_steps, b.num_put);
+    end(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +484,7 @@ int main(void)
         cmocka_unit_test(what_was_not_acknowledged_stays_on_disk),
         cmocka_unit_test(a_journal_that_is_damaged_under_it_is_told),
         cmocka_unit_test(a_full_disk_keeps_reports_in_memory),
+        cmocka_unit_test(a_journal_at_its_bound_fills_memory_and_keeps_the_order),
         cmocka_unit_test(a_disk_that_fills_behind_a_backlog_keeps_the_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
