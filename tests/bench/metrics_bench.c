@@ -4,7 +4,9 @@
  * that the owner and the query thread use: takes in MILLION_ROWS (10) of one run as fast as it can,
  * then draws curves of 2,000 points, on a connection and thread of their own, while rows come in at
  * ROWS_PER_S (50000), a commit each 10 ms. Beside it, in the same minute: what SQLite's bare insert
- * makes of the same rows, and what reading every row costs, both on a tenth of them. */
+ * makes of the same rows, and what reading every row costs, both on a tenth of them; and what a
+ * commit costs, beside the disk's own rate of durable blocks. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -23,6 +26,7 @@
 
 #define BATCH 1000
 #define CURVES 200
+#define SPAN_NS 2000000000
 
 struct bench {
     char dir[64];
@@ -156,6 +160,75 @@ static double bare_sqlite(const struct bench *b, int64_t rows, double *read_ms)
     return rate;
 }
 
+/* ---- commits ---- */
+
+/* Blocks of 4 KB that the disk makes durable, one by one, a second. */
+static double disk_rate(const struct bench *b)
+{
+    char path[128];
+    static char block[4096];
+    snprintf(path, sizeof path, "%s/blocks", b->dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int64_t start = clock_mono_ns(), num = 0;
+    while (fd >= 0 && clock_mono_ns() - start < SPAN_NS) {
+        if (pwrite(fd, block, sizeof block, num % 4096 * 4096) != sizeof block ||
+            fdatasync(fd) != 0) {
+            die(path, NULL);
+        }
+        num++;
+    }
+    close(fd);
+    return (double)num * 1e9 / (double)(clock_mono_ns() - start);
+}
+
+/* What one submission writes. */
+static void submission(struct store *s, int64_t n)
+{
+    static const char spec[1200] = "a spec", facts[600] = "facts";
+    struct error err = {0};
+    char key[32];
+    struct job_row row = {.name = "bench",
+                          .tenant = "default",
+                          .user = "dev",
+                          .cause = "new",
+                          .state = JOB_QUEUED,
+                          .priority = 500,
+                          .devices = 1,
+                          .created_us = 1};
+    Event e = EVENT__INIT;
+    snprintf(key, sizeof key, "key-%lld", (long long)n);
+    e.kind = (char *)(uintptr_t) "submitted";
+    if (store_savepoint(s, &err) != 0 ||
+        store_job_insert(s, &row, spec, sizeof spec, facts, sizeof facts, &err) != 0 ||
+        store_key_insert(s, "default", "dev", key, row.id, &err) != 0) {
+        die("submission", &err);
+    }
+    e.job_id = row.id;
+    if (store_event_insert(s, &e, &err) != 0 || store_release(s, &err) != 0) {
+        die("submission", &err);
+    }
+}
+
+/* Submissions a second, so many to a commit. */
+static double submit_rate(const struct bench *b, int a_commit)
+{
+    static int64_t n;
+    struct error err = {0};
+    int64_t start = clock_mono_ns(), first = n;
+    while (clock_mono_ns() - start < SPAN_NS) {
+        if (store_begin(b->writer, &err) != 0) {
+            die("begin", &err);
+        }
+        for (int i = 0; i < a_commit; i++) {
+            submission(b->writer, n++);
+        }
+        if (store_commit(b->writer, &err) != 0) {
+            die("commit", &err);
+        }
+    }
+    return (double)(n - first) * 1e9 / (double)(clock_mono_ns() - start);
+}
+
 /* ---- curves while rows come in ---- */
 
 static void *writer_main(void *arg)
@@ -242,6 +315,10 @@ int main(int argc, char **argv)
         die("open", &err);
     }
     make_job(&b);
+    double disk = disk_rate(&b);
+    printf("submissions made durable: %.0f a second one by one, %.0f by 16 to a commit; blocks by "
+           "the disk alone: %.0f\n",
+           submit_rate(&b, 1), submit_rate(&b, 16), disk);
     double scan_ms, bare = bare_sqlite(&b, rows / 10, &scan_ms);
     int64_t start = clock_mono_ns();
     while (b.steps < rows) {
