@@ -1,11 +1,13 @@
 #include "server/backup.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -77,6 +79,21 @@ static int run_backup(void *owner, struct mail *m, struct error *err)
     return 0;
 }
 
+/* What a copy that a kill ended has left: half a database under another name. */
+static void remove_partials(const struct backup *b)
+{
+    char folder[PATH_MAX], path[PATH_MAX];
+    DIR *d = fs_join(folder, sizeof folder, b->data_dir, "backup") ? opendir(folder) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (strstr(e->d_name, ".db.partial") && fs_join(path, sizeof path, folder, e->d_name)) {
+            unlink(path);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
 int backup_new(struct backup **out, const char *data_dir, struct error *err)
 {
     struct backup *b = calloc(1, sizeof *b);
@@ -85,6 +102,7 @@ int backup_new(struct backup **out, const char *data_dir, struct error *err)
     }
     atomic_init(&b->stop, false);
     snprintf(b->data_dir, sizeof b->data_dir, "%s", data_dir);
+    remove_partials(b);
     if (worker_new(&b->worker, "backup", b, NULL, err) != 0) {
         free(b);
         return -1;

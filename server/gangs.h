@@ -10,7 +10,8 @@
 
 /* Of this user, on this host. Fills pids up to max; returns how many there are. */
 size_t gangs_find(const char *data_dir, int64_t *pids, size_t max);
-/* Kills them all and waits until they are gone; *num: how many there were. -1: one won't go. */
+/* Kills them all and waits until they are gone; *num: how many there were. -1: one won't go, or a
+ * gang runs as another user that owns a job's folder here (run_as): whose it is can't be seen. */
 int gangs_stop(const char *data_dir, size_t *num, struct error *err);
 
 #endif

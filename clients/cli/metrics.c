@@ -30,6 +30,23 @@ struct ask {
 
 /* ---- fetching ------------------------------------------------------------------------------ */
 
+/* What a curve lacks that the server once had: said beside it, not in it. */
+static void tell_losses(const Metrics *m, bool *thinned)
+{
+    for (size_t i = 0; i < m->n_gaps; i++) {
+        const MetricsGap *g = m->gaps[i];
+        fprintf(stderr,
+                "tandem: steps %lld to %lld of attempt %d are damaged in the server's database and "
+                "left out\n",
+                (long long)g->from, (long long)g->to, g->attempt);
+    }
+    if (m->thinned && !*thinned) {
+        *thinned = true;
+        fprintf(stderr, "tandem: the job ended long ago: of some of these steps only the extremes "
+                        "are kept\n");
+    }
+}
+
 static int fetch(struct cli *cli, const struct ask *a, struct curve *c, struct error *err)
 {
     GetMetricsRequest q = GET_METRICS_REQUEST__INIT;
@@ -41,6 +58,7 @@ static int fetch(struct cli *cli, const struct ask *a, struct curve *c, struct e
     q.to = a->to;
     q.points = a->points;
     q.attempt = (int32_t)a->attempt;
+    bool thinned = false;
     for (;;) {
         ProtobufCMessage *reply;
         if (cli_call(cli, "Runs/GetMetrics", &q.base, &metrics__descriptor, &reply, err)) {
@@ -48,6 +66,7 @@ static int fetch(struct cli *cli, const struct ask *a, struct curve *c, struct e
         }
         const Metrics *m = (const Metrics *)reply;
         curve_add(c, m);
+        tell_losses(m, &thinned);
         bool more = m->truncated && m->next_from > q.from;
         q.from = m->next_from;
         protobuf_c_message_free_unpacked(reply, NULL);
