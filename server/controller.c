@@ -170,7 +170,7 @@ static int run_batch(struct controller *c, struct mailbox_node *first, struct ma
 }
 
 /* The batch can't be committed: everything is as it was before it. Callers hear why; what came from
- * our own threads is tried again. */
+ * our own threads, and news of a call without a message (that it is over), is tried again. */
 static struct mailbox_node *give_up_batch(struct controller *c, struct mailbox_node *first,
                                           struct mailbox_node *end, const struct error *err)
 {
@@ -183,7 +183,7 @@ static struct mailbox_node *give_up_batch(struct controller *c, struct mailbox_n
     while (first != end) {
         struct mailbox_node *next = first->next;
         struct mail *m = (struct mail *)first;
-        if (m->call) {
+        if (m->call && m->message) {
             call_fail_error(m->call, err);
             mail_free(m);
         } else {
