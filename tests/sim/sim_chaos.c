@@ -43,6 +43,7 @@ static void spoil_disk(struct sim *s)
     bool bad = spoil(s, &s->disk_bad_us, p->io_errors, 5000000, "has errors");
     f->write_error = bad ? 0.05 : 0;
     f->sync_error = bad ? 0.3 : 0;
+    f->read_error = bad ? 0.2 : 0;
     bool slow = p->sync_us_max > 0 && spoil(s, &s->disk_slow_us, 0.1, 5000000, "is slow");
     f->sync_us_max = slow ? p->sync_us_max : 300;
 }

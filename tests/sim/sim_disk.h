@@ -13,6 +13,7 @@ struct sim_disk_faults {
     bool full;          /* no file grows */
     double write_error; /* chance of each */
     double sync_error;
+    double read_error;
     int64_t sync_us_max; /* how long a sync takes */
 };
 

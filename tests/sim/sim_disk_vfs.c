@@ -26,7 +26,11 @@ static int do_close(sqlite3_file *f)
 
 static int do_read(sqlite3_file *f, void *out, int len, sqlite3_int64 at)
 {
-    const struct content *c = &((struct handle *)f)->file->now;
+    const struct handle *h = (const struct handle *)f;
+    const struct content *c = &h->file->now;
+    if (!h->disk->frozen && sim_rng_chance(h->disk->rng, h->disk->faults.read_error)) {
+        return SQLITE_IOERR_READ;
+    }
     size_t from = (size_t)at < c->len ? (size_t)at : c->len;
     size_t have = c->len - from < (size_t)len ? c->len - from : (size_t)len;
     if (have) {
