@@ -8,3 +8,7 @@ add_executable(tandem-sim ${CMAKE_SOURCE_DIR}/tests/sim/main.c)
 target_link_libraries(tandem-sim PRIVATE tandem_flags test_sim)
 tandem_test(sim_test ${CMAKE_SOURCE_DIR}/tests/sim/sim_test.c test_sim)
 set_tests_properties(sim_test PROPERTIES TIMEOUT 3600)
+# Faults planted in the controller must be found: three a day, all with TANDEM_FULL.
+add_test(NAME sim_plant_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/sim/plant.py
+  ${CMAKE_BINARY_DIR})
+set_tests_properties(sim_plant_test PROPERTIES TIMEOUT 3600 RUN_SERIAL ON)

@@ -109,10 +109,10 @@ const struct sim_profile sim_profiles[] = {
      .crash = 0.01,
      .crash_in_write = 0.03,
      .break_stream = 0.05,
-     .rank_crash = 0.02,
-     .node_kill = 0.02,
+     .rank_crash = 0.06,
+     .node_kill = 0.04,
      .cancel = 0.01,
-     .pause = 0.03},
+     .pause = 0.15},
     /* [34]: clocks jump and drift. */
     {.name = "clocks",
      .clock_jump = 0.1,
