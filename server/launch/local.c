@@ -14,6 +14,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "server/launch/cgroup.h"
 #include "server/launch/proc.h"
 #include "server/launch/spawn.h"
 
@@ -27,6 +28,7 @@ struct local {
     char node_path[PATH_MAX], spawn_path[PATH_MAX];
     char data_dir[PATH_MAX];
     char boot_id[48];
+    struct cgroup groups;
 };
 
 extern char **environ;
@@ -129,6 +131,8 @@ static int local_start(struct launcher *base, int64_t job_id, int32_t attempt, c
         close(ends[1]);
         return error_errno(err, rc, "start %s", *out->user ? l->spawn_path : l->node_path);
     }
+    /* It starts nobody before it has its ticket. */
+    cgroup_enter(&l->groups, job_id, attempt, pid);
     out->start_time = 0;
     out->pid = pid;
     snprintf(out->boot_id, sizeof out->boot_id, "%s", l->boot_id);
@@ -215,6 +219,9 @@ static enum launch_presence local_look(struct launcher *base, const struct launc
     }
     int64_t one = 0;
     size_t num = *h->user ? ask_spawn(l, h, "0", &one) : descendants(l, h, &one, 1);
+    if (num == 0) {
+        num = cgroup_look(&l->groups, h->job_id, h->attempt, &one);
+    }
     if (num > 0) {
         describe(one, num, left);
     }
@@ -227,6 +234,7 @@ static void local_kill(struct launcher *base, const struct launch_handle *h)
     if (h->pid <= 0 || strcmp(h->boot_id, l->boot_id) != 0) {
         return;
     }
+    cgroup_kill(&l->groups, h->job_id, h->attempt);
     if (*h->user) {
         int64_t one;
         ask_spawn(l, h, "9", &one);
@@ -270,6 +278,7 @@ int launcher_local_new(struct launcher **out, const char *bin_dir, const char *d
     proc_boot_id(l->boot_id, sizeof l->boot_id);
     snprintf(l->data_dir, sizeof l->data_dir, "%s", data_dir);
     l->bin_dir = bin_dir;
+    cgroup_find(&l->groups, data_dir);
     if (!fs_join(l->node_path, sizeof l->node_path, bin_dir, "tandem-node") ||
         !fs_join(l->spawn_path, sizeof l->spawn_path, bin_dir, "tandem-spawn")) {
         free(l);

@@ -49,6 +49,21 @@ def named(name):
     return found
 
 
+def make_group():
+    """A control group of version 2 that can kill, or None."""
+    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+        if " - cgroup2 " in line:
+            group = pathlib.Path(line.split()[4]) / f"tandem-test-{os.getpid()}"
+            try:
+                group.mkdir()
+            except OSError:
+                return None
+            if (group / "cgroup.kill").exists():
+                return group
+            group.rmdir()
+    return None
+
+
 class ProcessCase(Case):
     def run_to(self, job, step):
         wait_for(f"step {step}", lambda: self.s.get(job).step >= step)
@@ -99,6 +114,35 @@ class Cancel(ProcessCase):
         self.cancel(job)
         self.s.wait_state(job, "CANCELLED")
         self.check_alone()
+
+    # (25) In a group of its own nobody gets out of sight, whatever it sheds.
+    def test_a_control_group_finds_who_shed_session_parents_and_environment(self):
+        group = make_group()
+        if not group:
+            self.skipTest("SKIPPED: may make no control group (version 2) here")
+        self.s.stop()
+        os.environ["TANDEM_CGROUP"] = str(group)
+        try:
+            self.s.start()
+            job = self.s.submit(self.s.spec("one", steps=1000, tags=["ms=50", "clean"]))
+            self.run_to(job, 1)
+            first, = group.glob("tandem-*-1")
+            comms = lambda: [pathlib.Path(f"/proc/{p}/comm").read_text().strip()
+                             for p in (first / "cgroup.procs").read_text().split()]
+            wait_for("all", lambda: sorted(comms()) == ["sleep", "tandem-node", "tandem-rank"])
+            os.kill(self.pid_of(job, "tandem-node"), signal.SIGKILL)
+            wait_for("the next attempt", lambda: self.s.get(job).attempt == 2)
+            self.assertFalse(first.exists())  # it can't be removed while anybody is in it
+            self.cancel(job)
+            self.s.wait_state(job, "CANCELLED")
+            self.check_alone()
+            self.assertEqual(list(group.glob("tandem-*")), [])
+        finally:
+            del os.environ["TANDEM_CGROUP"]
+            for path in [*group.glob("tandem-*"), group]:
+                (path / "cgroup.kill").write_text("1")
+                wait_for("an empty group", lambda: not (path / "cgroup.procs").read_text())
+                path.rmdir()
 
     # (25) Its tandem-node never says a word: the job ends in the user's, and at once.
     def test_a_cancel_of_a_starting_job_ends_in_the_users_words(self):

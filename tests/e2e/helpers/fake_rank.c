@@ -11,6 +11,7 @@
  *   stubborn     takes no TERM
  *   brood        leaves a descendant in a session of its own that takes no TERM
  *   holder       leaves a child that holds stdout open
+ *   clean        leaves one, in a session of its own, with no parent and no environment left
  *   undead       leaves one, in a session of its own, that helpers/undead.c keeps from being killed
  *   say          prints a line a step */
 #include <signal.h>
@@ -107,6 +108,17 @@ static void breed(bool holder, const char *name)
     }
 }
 
+static void breed_clean(void)
+{
+    if (fork() == 0) {
+        setsid();
+        if (fork() == 0) {
+            execle("/bin/sleep", "sleep", "1000", (char *)NULL, (char *[]){NULL});
+        }
+        _exit(0);
+    }
+}
+
 static void listen_to(struct self *s, int64_t wait_ms)
 {
     RankDown *down;
@@ -183,6 +195,9 @@ int main(int argc, char **argv)
     }
     if (tag(&s, "holder") >= 0) {
         breed(true, "holder");
+    }
+    if (tag(&s, "clean") >= 0) {
+        breed_clean();
     }
     if (tag(&s, "undead") >= 0) {
         breed(false, "undead");
