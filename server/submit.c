@@ -12,6 +12,7 @@
 #include "server/attempts.h"
 #include "server/audit.h"
 #include "server/controller.h"
+#include "server/data_paths.h"
 #include "server/msg.h"
 #include "server/run_as.h"
 
@@ -48,6 +49,12 @@ static int check_nodes(struct controller *c, const JobSpec *spec, struct error *
         }
     }
     return 0;
+}
+
+static int check_paths(struct controller *c, const JobSpec *spec, const struct caller *who,
+                       struct error *err)
+{
+    return data_paths_check(controller_store(c), controller_about(c)->data_dir, spec, who, err);
 }
 
 static int check_tenant(const struct controller *c, JobSpec *spec, const struct caller *who,
@@ -231,7 +238,8 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "%s", why);
     }
     if (check_tenant(c, r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0 ||
-        check_nodes(c, r->spec, err) != 0) {
+        check_nodes(c, r->spec, err) != 0 ||
+        check_paths(c, r->spec, call_caller(m->call), err) != 0) {
         return -1;
     }
     controller_probe(c, probe_mail_new(probe_request(c, r->spec), m->call, m->message, on_probed));
@@ -276,7 +284,8 @@ int submit_on_plan(void *controller, struct mail *m, struct error *err)
     if (!r->spec) {
         return error_set(err, ERR_INVALID_ARGUMENT, "spec: missing");
     }
-    if (check_tenant(c, r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0) {
+    if (check_tenant(c, r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0 ||
+        check_paths(c, r->spec, call_caller(m->call), err) != 0) {
         return -1;
     }
     controller_probe(

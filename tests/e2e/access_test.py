@@ -331,6 +331,30 @@ class Isolation(unittest.TestCase):
         for one in (job, front):
             s.jobs.Cancel(m.jobs.JobRef(job=str(one)), timeout=DEADLINE)
 
+    def test_14_paths_into_the_data_folder_lead_to_own_jobs_only(self):
+        def ask_path(who, path, method="Submit"):
+            spec = s.spec("path")
+            spec.model.path = path
+            if method == "Plan":
+                return outcome(lambda: s.as_user(who, "Plans").Plan(m.plans.PlanRequest(spec=spec)))
+            return outcome(lambda: s.as_user(who, "Jobs").Submit(
+                m.jobs.SubmitRequest(spec=spec, dry_run=True)))
+
+        data = str(s.data)
+        never = ask_path("mia", f"{data}/jobs/{jobs['missing']}/export")
+        for path in (f"{data}/jobs/{jobs['blue']}/export", f"{data}/jobs/../jobs/{jobs['blue']}/export",
+                     f"{data}//./jobs/{jobs['red']}/../{jobs['blue']}/export", f"{data}/jobs",
+                     f"{data}/tandem.db", data, f"{data}/jobs/0{jobs['red']}/export"):
+            for method in ("Submit", "Plan"):
+                with self.subTest(path=path, method=method):
+                    code, words = ask_path("mia", path, method)
+                    self.assertEqual(code, Code.PERMISSION_DENIED, words)
+                    self.assertEqual(words.replace(path, "P"), never[1].replace(
+                        f"{data}/jobs/{jobs['missing']}/export", "P"))
+        # Its own, and paths beside the folder, are looked at: by the roots, then by the probe.
+        for path in (f"{data}/jobs/{jobs['red']}/export", f"{data}2/x", "/etc"):
+            self.assertNotIn("data folder", ask_path("mia", path)[1])
+
     def test_14_a_watch_of_all_jobs_shows_those_of_the_tenant(self):
         stream = s.as_user("vera", "Jobs").Watch(m.jobs.WatchRequest(after_event_id=0))
         marks = [submit("bob", "quiet"), submit("mia", "heard")]
