@@ -9,7 +9,7 @@
  *   query   a read-only connection: lists, curves
  *   feed    a read-only connection: watchers, logs that are followed
  *   launch  tandem-nodes: start, look for, kill; waits for none of them
- *   probe   tandem-probe: what a model folder and a data file hold
+ *   probe   four: tandem-probe, what a model folder and a data file hold
  *   backup  a read-only connection: copies of the database
  *   sweep   what is removed for its age: files itself, rows by mail to the owner
  *

@@ -9,7 +9,7 @@
 
 #include "proto/names.h"
 
-#define PROBE_CACHE_SIZE 64
+#define PROBE_CACHE_SIZE 32
 /* Of one answer; a larger one isn't kept. */
 #define PROBE_CACHE_ANSWER_MAX_BYTES ((size_t)256 << 10)
 

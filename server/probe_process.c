@@ -66,17 +66,24 @@ static int request_memfd(const ProbeRequest *r, int *fd, struct error *err)
 }
 
 /* Reads to the end; -1 when the deadline or the bound is passed. */
-static int read_reply(int fd, struct buf *out, struct error *err)
+static int read_reply(int fd, int stop_fd, struct buf *out, struct error *err)
 {
     int64_t deadline_ms = clock_mono_ms() + PROBE_DEADLINE_MS;
     for (;;) {
         int64_t left_ms = deadline_ms - clock_mono_ms();
-        struct pollfd pfd = {.fd = fd, .events = POLLIN};
-        if (left_ms <= 0 || poll(&pfd, 1, (int)left_ms) == 0) {
+        struct pollfd pfd[] = {{.fd = fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
+        int ready = left_ms > 0 ? poll(pfd, 2, (int)left_ms) : 0;
+        if (ready > 0 && pfd[1].revents) {
+            return error_set(err, ERR_UNAVAILABLE, "the server is stopping");
+        }
+        if (ready == 0) {
             return error_set(err, ERR_DEADLINE_EXCEEDED,
                              "reading the model and data took longer than %d s; is a filesystem "
                              "hanging?",
                              PROBE_DEADLINE_MS / 1000);
+        }
+        if (ready < 0 && errno == EINTR) {
+            continue;
         }
         ssize_t n = read(fd, buf_reserve(out, 65536), 65536);
         if (n < 0 && errno != EINTR) {
@@ -144,7 +151,7 @@ static int talk(struct probe_process *p, const ProbeRequest *request, struct buf
         close(ends[0]);
         return error_errno(err, rc, "start %s", p->program);
     }
-    rc = read_reply(ends[0], data, err);
+    rc = read_reply(ends[0], p->stop_fd, data, err);
     close(ends[0]);
     end(p, pid);
     return rc;

@@ -15,6 +15,7 @@ struct probe_process {
     const char *program; /* borrowed */
     const char *spawner; /* tandem-spawn, for requests of another user; borrowed */
     char *const *env;    /* borrowed */
+    int stop_fd;         /* readable: give up at once; borrowed */
     pid_t stuck[PROBE_STUCK_MAX];
     int num_stuck;
 };

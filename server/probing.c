@@ -1,26 +1,39 @@
 #include "server/probing.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/rng.h"
 #include "proto/text.h"
 #include "server/msg.h"
 #include "server/probe_cache.h"
 #include "server/probe_process.h"
 #include "server/worker.h"
 
+/* A tenant's requests always go the same way, so that a file server of its own that hangs keeps
+ * only few others waiting. */
+#define LANES 4
+
 extern char **environ;
+
+/* A thread with what it has learnt. */
+struct lane {
+    struct mailbox *back;
+    struct worker *worker;
+    struct probe_process process;
+    struct probe_cache cache;
+};
 
 struct probing {
     char path[PATH_MAX], spawner[PATH_MAX];
-    struct mailbox *back;
-    struct worker *worker;
-    /* On the probe thread. */
-    struct probe_process process;
-    struct probe_cache cache;
+    int stop_fd;
+    struct lane lanes[LANES];
 };
 
 static void free_probe_mail(struct mail *base)
@@ -43,7 +56,7 @@ static ProbeReply *strip_files(ProbeReply *r)
 }
 
 /* The probe, asked whether what an earlier answer was read from is still the same. */
-static int ask(struct probing *p, ProbeRequest *request, const struct probe_answer *known,
+static int ask(struct lane *p, ProbeRequest *request, const struct probe_answer *known,
                ProbeReply **out, struct error *err)
 {
     if (known) {
@@ -56,7 +69,7 @@ static int ask(struct probing *p, ProbeRequest *request, const struct probe_answ
     return rc;
 }
 
-static int answer(struct probing *p, struct probe_mail *m, const struct buf *key)
+static int answer(struct lane *p, struct probe_mail *m, const struct buf *key)
 {
     struct probe_answer *known = probe_cache_find(&p->cache, key->data, key->len);
     if (known && known->checked_ns > m->posted_ns) {
@@ -84,7 +97,7 @@ static int answer(struct probing *p, struct probe_mail *m, const struct buf *key
 static int run(void *owner, struct mail *base, struct error *err)
 {
     (void)err;
-    struct probing *p = owner;
+    struct lane *p = owner;
     struct probe_mail *m = (struct probe_mail *)base;
     struct buf key = {0};
     size_t n = probe_request__get_packed_size(m->request);
@@ -107,33 +120,59 @@ struct probe_mail *probe_mail_new(ProbeRequest *request, struct call *c,
     return m;
 }
 
+static int open_lanes(struct probing *p, struct mailbox *back, struct error *err)
+{
+    p->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (p->stop_fd < 0) {
+        return error_errno(err, errno, "eventfd");
+    }
+    for (int i = 0; i < LANES; i++) {
+        struct lane *l = &p->lanes[i];
+        l->back = back;
+        l->process = (struct probe_process){
+            .program = p->path, .spawner = p->spawner, .env = environ, .stop_fd = p->stop_fd};
+        if (worker_new(&l->worker, "probe", l, NULL, err) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int probing_new(struct probing **out, const char *bin_dir, struct mailbox *back, struct error *err)
 {
     struct probing *p = calloc(1, sizeof *p);
     if (!p) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
-    p->back = back;
+    p->stop_fd = -1;
     if (!fs_join(p->path, sizeof p->path, bin_dir, "tandem-probe") ||
         !fs_join(p->spawner, sizeof p->spawner, bin_dir, "tandem-spawn")) {
         free(p);
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", bin_dir);
     }
-    p->process.program = p->path;
-    p->process.spawner = p->spawner;
-    p->process.env = environ;
-    if (worker_new(&p->worker, "probe", p, NULL, err) != 0) {
-        free(p);
+    if (open_lanes(p, back, err) != 0) {
+        probing_free(p);
         return -1;
     }
     *out = p;
     return 0;
 }
 
+static struct lane *lane_of(struct probing *p, const struct probe_mail *m)
+{
+    const char *tenant = "";
+    if (m->mail.call) {
+        tenant = call_caller(m->mail.call)->tenant;
+    } else if (m->request->roots && m->request->roots->tenant) {
+        tenant = m->request->roots->tenant;
+    }
+    return &p->lanes[rng_stream(tenant) % LANES];
+}
+
 void probing_post(struct probing *p, struct probe_mail *m)
 {
     m->posted_ns = clock_mono_ns();
-    worker_post(p->worker, &m->mail);
+    worker_post(lane_of(p, m)->worker, &m->mail);
 }
 
 void probing_free(struct probing *p)
@@ -141,7 +180,17 @@ void probing_free(struct probing *p)
     if (!p) {
         return;
     }
-    worker_free(p->worker);
-    probe_cache_clear(&p->cache);
+    if (p->stop_fd >= 0) {
+        eventfd_write(p->stop_fd, 1);
+    }
+    for (int i = 0; i < LANES; i++) {
+        if (p->lanes[i].worker) {
+            worker_free(p->lanes[i].worker);
+        }
+        probe_cache_clear(&p->lanes[i].cache);
+    }
+    if (p->stop_fd >= 0) {
+        close(p->stop_fd);
+    }
     free(p);
 }

@@ -1,4 +1,5 @@
-/* The probe thread: asks tandem-probe about model folders and data files, under a deadline.
+/* The probe threads: ask tandem-probe about model folders and data files, under a deadline. A
+ * tenant's requests go through one of them, in order; another tenant's mostly through another.
  *
  * tandemd itself touches no path that a user has named: a file server that hangs would hang it, and
  * its own rights may be wider than the tenant's. So an answer that is kept is confirmed by the
@@ -29,6 +30,7 @@ struct probing;
 /* bin_dir: where tandem-probe is; back: the controller's mailbox. */
 int probing_new(struct probing **out, const char *bin_dir, struct mailbox *back, struct error *err);
 void probing_post(struct probing *p, struct probe_mail *m);
+/* Gives up what is under way. */
 void probing_free(struct probing *p);
 
 #endif

@@ -32,7 +32,7 @@ static void add_row(struct table *t, const Checkpoint *c)
 static void print(const struct cli *cli, const ListCheckpointsReply *r, const char *job)
 {
     static const char *const names[] = {">step", ">attempt", "state", ">loss",
-                                        ">size", "created",  "path",  NULL};
+                                        ">size", "created",  "~path", NULL};
     if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
         list_print(cli, (const ProtobufCMessage *const *)r->checkpoints, r->n_checkpoints);
         return;

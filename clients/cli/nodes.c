@@ -34,8 +34,8 @@ static void add_device(struct table *t, const NodeInfo *n, const DeviceInfo *d)
 
 static void print(const struct cli *cli, const ClusterSpec *c)
 {
-    static const char *const names[] = {"device",     "type",   "use",    ">memory",
-                                        ">peak_fp32", "domain", "reason", NULL};
+    static const char *const names[] = {"device",     "type",   "use",     ">memory",
+                                        ">peak_fp32", "domain", "~reason", NULL};
     if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
         list_print(cli, (const ProtobufCMessage *const *)c->nodes, c->n_nodes);
         return;

@@ -203,8 +203,10 @@ class Usage(unittest.TestCase):
         self.assertEqual(done.returncode, 4)
         self.assertIn("tandemd --dev", done.stderr)
 
-    def test_far_addresses_and_wrong_tokens_are_refused(self):
-        self.assertEqual(tandem("ls", "--server", "10.0.0.1:7000").returncode, 1)
+    def test_plain_addresses_and_wrong_tokens_are_refused(self):
+        done = tandem("ls", "--server", "http://10.0.0.1:7000")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("plain text is not spoken", done.stderr)
         wrong = FOLDER / "wrong-token"
         wrong.write_text("0" * 64)
         done = tandem("ls", env={"TANDEM_TOKEN_FILE": str(wrong)})

@@ -58,8 +58,11 @@ static int setup(void **state)
     snprintf(data_path, sizeof data_path, "%s/data.txt", tmp);
     snprintf(program, sizeof program, "%s/tandem-probe", tmp);
     assert_int_equal(mkdir(replies, 0700), 0);
-    snprintf(script, sizeof script, "#!/bin/sh\n%s/tandem-probe > %s/$$ && cat %s/$$\n",
-             TANDEM_BIN_DIR, replies, replies);
+    snprintf(script, sizeof script,
+             "#!/bin/sh\ncat > %s/in.$$\n"
+             "grep -q tenant-that-hangs %s/in.$$ && exec sleep 1000\n"
+             "%s/tandem-probe < %s/in.$$ > %s/$$ && cat %s/$$\n",
+             tmp, tmp, TANDEM_BIN_DIR, tmp, replies, replies);
     put(program, script, 0755);
     put(data_path, "some text to train on", 0644);
     let_it_age();
@@ -72,6 +75,8 @@ static int teardown(void **state)
 {
     (void)state;
     probing_free(probing);
+    probing = NULL;
+    mail_free_chain(mailbox_take(back, 0));
     mailbox_free(back);
     assert_int_equal(fs_remove_tree(tmp, NULL), 0);
     return 0;
@@ -223,6 +228,32 @@ static void an_answer_is_kept_for_its_own_tenant_and_roots(void **state)
     assert_int_equal(read, 5);
 }
 
+/* A tenant whose file server hangs keeps other tenants waiting only as far as they share its
+ * thread; and no server that stops. */
+static void a_probe_that_hangs_holds_up_few_and_no_end(void **state)
+{
+    (void)state;
+    static const char *const tenants[] = {"red", "blue", "green", "cyan", "pink", "grey"};
+    int answered = 0;
+    post(roots_of("tenant-that-hangs", tmp, TINY));
+    for (int i = 0; i < 6; i++) {
+        post(roots_of(tenants[i], tmp, TINY));
+    }
+    int64_t start_ms = clock_mono_ms();
+    while (answered < 3 && clock_mono_ms() < start_ms + 30000) {
+        struct mailbox_node *chain = mailbox_take(back, 1000);
+        for (struct mailbox_node *n = chain; n; n = n->next) {
+            answered += ((struct probe_mail *)n)->reply != NULL;
+        }
+        mail_free_chain(chain);
+    }
+    assert_true(answered >= 3);
+    probing_free(probing);
+    probing = NULL;
+    assert_true(clock_mono_ms() < start_ms + 50000); /* not after the probe's deadline */
+    mail_free_chain(mailbox_take(back, 0));
+}
+
 static void the_cache_is_bounded_and_forgets_the_oldest(void **state)
 {
     (void)state;
@@ -324,6 +355,7 @@ int main(void)
         T(many_at_once_are_answered_by_few_probes),
         T(one_after_the_other_only_what_changed_is_read_again),
         T(an_answer_is_kept_for_its_own_tenant_and_roots),
+        T(a_probe_that_hangs_holds_up_few_and_no_end),
         cmocka_unit_test(the_cache_is_bounded_and_forgets_the_oldest),
         cmocka_unit_test(a_tenant_has_its_own_roots_or_the_common_ones),
         cmocka_unit_test(roots_that_can_not_be_are_refused),
