@@ -15,12 +15,12 @@
 #include "base/log.h"
 #include "base/mailbox.h"
 #include "proto/journal.h"
-#include "runtime/ckpt/ckpt.h"
 #include "runtime/comm/comm_host.h"
 #include "runtime/node/attach.h"
 #include "runtime/node/gang.h"
 #include "runtime/node/outbox.h"
 #include "runtime/node/proctree.h"
+#include "runtime/node/sweep.h"
 
 /* About 600,000 steps' reports in memory where the disk takes none, else ten million on disk: then
  * the ranks have to wait. */
@@ -127,18 +127,16 @@ static void end_early(struct node *n, const char *why, bool retryable)
 
 static int make_gang(struct node *n, const Start *start, struct error *err)
 {
-    char program[PATH_MAX], log_dir[PATH_MAX], ckpt_dir[PATH_MAX];
+    char program[PATH_MAX], log_dir[PATH_MAX];
     if (!start->plan || start->plan->n_placement < 1) {
         return error_set(err, ERR_INVALID_ARGUMENT, "the controller sent no usable plan");
     }
     if (!fs_join(program, sizeof program, n->ticket->bin_dir, "tandem-rank") ||
-        !fs_join(ckpt_dir, sizeof ckpt_dir, n->ticket->job_dir, "ckpt") ||
         snprintf(log_dir, sizeof log_dir, "%s/logs/attempt-%d", n->ticket->job_dir,
                  (int)n->ticket->attempt) >= (int)sizeof log_dir) {
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: path is too long", n->ticket->job_dir);
     }
-    if (fs_mkdirs(log_dir, 0770, err) != 0 || fs_mkdirs(ckpt_dir, 0770, err) != 0 ||
-        ckpt_sweep(ckpt_dir, err) != 0) {
+    if (fs_mkdirs(log_dir, 0770, err) != 0 || sweep_job(n->ticket->job_dir, err) != 0) {
         return -1;
     }
     struct gang_options options = {
@@ -324,12 +322,11 @@ static void wait_once(struct node *n)
 }
 
 /* A job that ends here may never start again: what a killed save left goes now. */
-static void sweep_checkpoints(const struct node *n)
+static void sweep(const struct node *n)
 {
-    char dir[PATH_MAX];
     struct error err = {0};
-    if (fs_join(dir, sizeof dir, n->ticket->job_dir, "ckpt") && ckpt_sweep(dir, &err) != 0) {
-        log_warn("unfinished checkpoints stay until the next start: %s", err.text);
+    if (sweep_job(n->ticket->job_dir, &err) != 0) {
+        log_warn("unfinished files stay until the next start: %s", err.text);
     }
 }
 
@@ -345,7 +342,7 @@ static bool is_over(struct node *n)
     bool gone = !n->gang || gang_is_gone(n->gang);
     if (n->gang && gone && !n->ended) {
         AttemptEnd end = ATTEMPT_END__INIT;
-        sweep_checkpoints(n);
+        sweep(n);
         gang_end(n->gang, &end);
         put_end(n, &end);
     }

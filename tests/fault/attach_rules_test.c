@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "proto/journal.h"
 #include "runtime/node/proctree.h"
 #include "tests/fault/attach_bench.h"
@@ -224,6 +225,30 @@ static void a_journal_that_was_heard_is_removed(void **state)
     finish(&t);
 }
 
+/* [30] What killed ranks left under temporary names goes at the start, or with the end. */
+static void what_killed_ranks_left_is_swept(void **state)
+{
+    (void)state;
+    struct controller t;
+    char kept[128], left[2][128];
+    begin(&t, 1, "obey", "");
+    snprintf(kept, sizeof kept, "%s/config.json", t.dir);
+    assert_int_equal(fs_write_atomic(kept, "{}", 2, 0600, NULL), 0);
+    snprintf(left[0], sizeof left[0], "%s/config.json.tmp123", t.dir);
+    assert_int_equal(fs_write_atomic(left[0], "{", 1, 0600, NULL), 0);
+    snprintf(left[1], sizeof left[1], "%s/export.tmp/deeper", t.dir);
+    controller_serve(&t);
+    node_start(&t, "the-token");
+    wait_for_log(&t, "node.log", "starting");
+    assert_false(fs_exists(left[0]));
+    assert_int_equal(fs_mkdirs(left[1], 0700, NULL), 0);
+    send_stop(&t);
+    assert_int_equal(node_wait(&t), 0);
+    assert_false(fs_exists(left[1]));
+    assert_true(fs_exists(kept));
+    finish(&t);
+}
+
 /* ---- leases ---- */
 
 /* [8], [34] It stood still, with its machine perhaps, while the lease ran out: by our clock,
@@ -281,6 +306,7 @@ int main(void)
         cmocka_unit_test(a_result_outlives_a_killed_node),
         cmocka_unit_test(a_long_absence_costs_disk_and_no_memory),
         cmocka_unit_test(a_journal_that_was_heard_is_removed),
+        cmocka_unit_test(what_killed_ranks_left_is_swept),
         cmocka_unit_test(a_node_that_slept_through_its_lease_stops_its_gang),
         cmocka_unit_test(a_renewed_lease_holds),
     };
