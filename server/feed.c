@@ -131,8 +131,8 @@ static bool replay(struct feed *f, struct watcher *w)
     struct error err = {0};
     int rc;
     if (w->kind == WATCHER_EVENTS) {
-        rc = store_event_list(f->reader, w->job_id, rights_tenant(call_caller(w->call)), event,
-                              REPLAY_ROWS, send_event, w, &err);
+        rc = store_event_list(f->reader, w->job_id, w->tenant, event, REPLAY_ROWS, send_event, w,
+                              &err);
     } else {
         rc = store_metric_after(f->reader, w->job_id, attempt, step, REPLAY_ROWS, send_metrics, w,
                                 &err);
@@ -194,8 +194,7 @@ static int64_t idle(void *owner)
 
 static bool sees(const struct watcher *w, const struct feed_mail *m)
 {
-    const char *tenant = rights_tenant(call_caller(w->call));
-    return (!w->job_id || w->job_id == m->job_id) && (!tenant || strcmp(tenant, m->tenant) == 0);
+    return w->job_id ? w->job_id == m->job_id : !w->tenant || strcmp(w->tenant, m->tenant) == 0;
 }
 
 static void give_event(struct feed *f, const struct feed_mail *m)
@@ -342,10 +341,11 @@ static int run_request(void *owner, struct mail *base, struct error *err)
     ASSERT(w);
     w->kind = m->kind;
     w->call = call_ref(m->mail.call);
+    w->tenant = rights_tenant(call_caller(w->call));
     /* One state of the database: the job and the last event it has. */
     int rc = store_begin_read(f->reader, err);
     if (rc == 0) {
-        rc = open_watcher(f, w, m->mail.message, rights_tenant(who), err);
+        rc = open_watcher(f, w, m->mail.message, w->tenant, err);
         store_end_read(f->reader);
     }
     if (rc != 0) {

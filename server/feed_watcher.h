@@ -15,7 +15,10 @@ struct log_file {
 struct watcher {
     enum watcher_kind kind;
     struct call *call; /* a reference */
-    int64_t job_id;    /* 0 = all */
+    int64_t job_id;    /* 0 = all that it may see */
+    /* Whose jobs these are; NULL = anybody's. The call's, as it was when the stream was opened: it
+     * ends when that changes. */
+    const char *tenant;
     struct watcher *next;
     bool replaying; /* from the database */
     bool ending;    /* the job has ended: finish after the replay */
