@@ -8,3 +8,5 @@ foreach(name access_test tokens_test)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
     ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
 endforeach()
+add_executable(auth_bench ${CMAKE_SOURCE_DIR}/tests/bench/auth_bench.c)
+target_link_libraries(auth_bench PRIVATE tandem_flags tandem_server)
