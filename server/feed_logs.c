@@ -62,19 +62,35 @@ int feed_logs_open(struct feed *f, struct watcher *w, const LogsRequest *r,
     return 0;
 }
 
+/* The folder may be a tenant's: a link in it must not lead us to another's files. What lies above
+ * it is our own. */
+static int open_beneath(const char *dir, const char *path)
+{
+    int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
+    struct open_how how = {.flags = (unsigned)flags,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    int folder = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) {
+        return -1;
+    }
+    int fd = (int)syscall(SYS_openat2, folder, path, &how, sizeof how);
+    if (fd < 0 && errno == ENOSYS) { /* before Linux 5.6; no tenant has a user of its own there */
+        fd = openat(folder, path, flags);
+    }
+    close(folder);
+    return fd;
+}
+
 static int open_log(const struct feed *f, const struct watcher *w, const struct log_file *lf)
 {
-    char path[4400], name[32];
-    char dir[4200];
+    char dir[4200], path[96];
     if (!job_dir(dir, sizeof dir, f->data_dir, w->job_id)) {
         return -1;
     }
-    snprintf(name, sizeof name, lf->rank < 0 ? "node.log" : "rank-%d.log", lf->rank);
-    snprintf(path, sizeof path, "%s/logs/attempt-%d/%s", dir, w->attempt, name);
-    /* The folders may be a tenant's: a link in them must not lead us to another's files. */
-    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW,
-                           .resolve = RESOLVE_NO_SYMLINKS};
-    return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    int n = snprintf(path, sizeof path, "logs/attempt-%d/", w->attempt);
+    snprintf(path + n, sizeof path - (size_t)n, lf->rank < 0 ? "node.log" : "rank-%d.log",
+             lf->rank);
+    return open_beneath(dir, path);
 }
 
 /* A piece of a log. */
