@@ -248,6 +248,33 @@ class Stopped(Case):
             r"Tandem; the others wait for it in all_reduce of [\d,]+ fp64 \(call \d+\)")
         self.check_undisturbed(job)
 
+    # (28) Not stopped by a signal, just nowhere: frozen in a control group, as it could be stuck.
+    def test_a_rank_that_gets_nowhere_is_named_with_host_and_collective(self):
+        mounts = [line.split()[4] for line in
+                  pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+                  if " - cgroup2 " in line]
+        if not mounts or os.geteuid() != 0:
+            self.skipTest("SKIPPED: no control groups (version 2) to freeze a rank in")
+        group = pathlib.Path(mounts[0]) / f"tandem-freeze-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError as e:
+            self.skipTest(f"SKIPPED: {e}")
+        try:
+            job = server.submit(make_spec("frozen", 1, devices=2))
+            self.run_to(job, 2)
+            (group / "cgroup.procs").write_text(str(max(pids(job, "tandem-rank"))))
+            (group / "cgroup.freeze").write_text("1")
+            wait_for("the next attempt", lambda: server.get(job).attempt == 2)
+            told = "\n".join(e.message for e in server.get(job).events)
+            self.assertRegex(told, r"rank [01]: has not come to all_reduce of [\d,]+ fp64 \(call "
+                             r"\d+\) on " + re.escape(os.uname().nodename) + r" in step \d+ for "
+                             r"\d\d s, where no step took longer than")
+            self.check_undisturbed(job)
+        finally:
+            wait_for("an empty group", lambda: not (group / "cgroup.procs").read_text())
+            group.rmdir()
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)
