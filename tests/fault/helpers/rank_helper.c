@@ -35,6 +35,7 @@ struct self {
     int32_t rank;
     struct link *link;
     RankDown *start; /* of kind start */
+    struct comm_host_world *world;
 };
 
 static void send_fault(struct self *s, const char *message, bool retryable)
@@ -163,12 +164,11 @@ static int open_comm(struct self *s, int64_t deadline_ms, struct comm **out, str
     static const struct device_ops ops = {.name = "now", .host_call = call_now};
     static struct device dev = {.ops = &ops};
     int32_t n = (int32_t)s->start->start->start->plan->n_placement, members[64];
-    struct comm_host_world *w;
     for (int32_t i = 0; i < n; i++) {
         members[i] = i;
     }
-    return comm_host_open(&w, 4, s->rank, n, deadline_ms, err) == 0
-               ? comm_host_comm_new(w, &dev, members, n, out, err)
+    return comm_host_open(&s->world, 4, s->rank, n, deadline_ms, err) == 0
+               ? comm_host_comm_new(s->world, &dev, members, n, out, err)
                : -1;
 }
 
@@ -238,6 +238,8 @@ static int train(struct self *s, const char *words)
             send_step(s, i);
         }
     }
+    c->ops->free(c);
+    comm_host_close(s->world);
     return done(s, steps, false);
 }
 
