@@ -388,7 +388,10 @@ static int on_boot(void *controller, struct mail *m, struct error *err)
             on_gone(c, j, "the controller was restarted before it was launched", false, err) != 0) {
             return -1;
         }
-        if (!j->spec && !job_state_is_end(j->row.state) &&
+        /* A cancel goes on without the spec. */
+        bool ends = job_state_is_end(j->row.state) ||
+                    (j->row.state == JOB_STOPPING && j->row.target == JOB_CANCELLED);
+        if (!j->spec && !ends &&
             controller_move(c, j, JOB_FAILED, "damaged", "its stored spec is damaged", "tandemd",
                             err) != 0) {
             return -1;
