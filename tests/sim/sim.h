@@ -22,9 +22,11 @@ struct sim_profile {
     int64_t chaos_ms;
     /* The controller. */
     double crash, crash_in_write, stop;
+    double reboot; /* of the host, with all that runs on it */
     int64_t down_max_ms;
     /* The disk. sync_us_max: how long. */
     double full, io_errors;
+    double rot; /* a chance at each start */
     int64_t sync_us_max;
     /* The network: streams, delays, replies to users (a chance each). late: an old attempt's words
      * come again. */

@@ -58,6 +58,8 @@ static void disturb_server(struct sim *s)
     }
     if (sim_strikes(s, p->crash)) {
         sim_server_restart(s, true);
+    } else if (sim_strikes(s, p->reboot)) {
+        sim_server_reboot(s);
     } else if (sim_strikes(s, p->stop)) {
         sim_server_restart(s, false);
     } else if (sim_strikes(s, p->crash_in_write)) {

@@ -29,6 +29,9 @@ static void check_promises(struct sim *s, struct sim_job *j, JobState from, JobS
         sim_fail(s, "%s goes from %s to %s, and nobody asked for it", j->name, job_state_name(from),
                  job_state_name(to));
     }
+    if (to == JOB_SUCCEEDED && !j->has_finished) {
+        sim_fail(s, "%s succeeds, though no gang of it reached the end", j->name);
+    }
     if (to == JOB_CANCELLED && !j->may_be_cancelled) {
         sim_fail(s, "%s is cancelled, and nobody asked for it", j->name);
     }
@@ -37,6 +40,9 @@ static void check_promises(struct sim *s, struct sim_job *j, JobState from, JobS
 static void check_failure(struct sim *s, const struct sim_job *j, const char *cause)
 {
     bool spent = strcmp(cause, "restarts-spent") == 0;
+    if (strcmp(cause, "damaged") == 0 && j->is_rotten) {
+        return;
+    }
     if (spent ? j->num_failures <= j->max_restarts : !j->failed_for_good) {
         sim_fail(s, "%s failed (%s) after %d failures of %d that it may have", j->name, cause,
                  j->num_failures, j->max_restarts);
@@ -119,6 +125,19 @@ static void check_job_is_there(struct sim *s, const struct sim_job *j)
     }
 }
 
+static void check_acks(struct sim *s)
+{
+    struct controller *c = s->server->app.controller;
+    for (size_t i = 0; i < s->num_nodes; i++) {
+        const struct sim_node *n = s->nodes[i];
+        const struct job *j = n->alive ? controller_job(c, n->job) : NULL;
+        if (j && j->row.attempt.number == n->attempt && j->row.attempt.acked_seq < n->acked) {
+            sim_fail(s, "%s: report %lld of attempt %d was acknowledged and is lost",
+                     n->truth->name, (long long)n->acked, n->attempt);
+        }
+    }
+}
+
 static void check_boot(struct sim *s)
 {
     struct store *store = controller_store(s->server->app.controller);
@@ -138,6 +157,7 @@ static void check_boot(struct sim *s)
             check_job_is_there(s, &s->jobs[i]);
         }
     }
+    check_acks(s);
 }
 
 void sim_check_boot(struct sim *s)
@@ -185,6 +205,9 @@ void sim_check_server(struct sim *s)
         if (stops && j->row.target != JOB_CANCELLED) {
             sim_fail(s, "%s stops for %s, though it was cancelled", truth->name,
                      job_state_name((JobState)j->row.target));
+        }
+        if (j->not_before_ms - controller_now_ms(c) > SIM_BACKOFF_MAX_MS) {
+            sim_fail(s, "%s waits longer than its longest backoff", truth->name);
         }
         for (int32_t d = 0; d < SIM_DEVICES && a->number && a->condition != ATTEMPT_GONE; d++) {
             if (device_set_has(&a->devices, d)) {

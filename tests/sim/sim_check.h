@@ -3,6 +3,7 @@
  *   - a job moves by the table only, and nobody hears of a move that a crash takes back
  *   - what was acknowledged stays: submits, cancels, pauses, holds; no key makes two jobs
  *   - devices in use = devices of live attempts; no device has two living gangs
+ *   - a report that was acknowledged is in the database
  *   - attempts count up; a result that a gang reached isn't run again
  *   - a restart waits for its backoff
  *   - the curve of a finished job has each step once, with the loss of that step

@@ -40,10 +40,21 @@ static void release(struct request *r)
     }
 }
 
+static void let_call_go(struct request *r)
+{
+    if (r->call) {
+        struct call *c = r->call;
+        r->call = NULL;
+        sim_call_over(c);
+        call_unref(c);
+    }
+}
+
 static void drop_request(struct sim *s, void *arg, int64_t n)
 {
     (void)s;
     (void)n;
+    let_call_go(arg);
     release(arg);
 }
 
@@ -77,16 +88,6 @@ static void again(struct sim *s, void *arg, int64_t op)
     send_request(s, j, (enum sim_op)op, false);
 }
 
-static void let_call_go(struct request *r)
-{
-    if (r->call) {
-        struct call *c = r->call;
-        r->call = NULL;
-        sim_call_over(c);
-        call_unref(c);
-    }
-}
-
 /* n: 0 = OK, else the code. */
 static void answered(struct sim *s, void *arg, int64_t n)
 {
@@ -101,7 +102,8 @@ static void answered(struct sim *s, void *arg, int64_t n)
             note_ok(s, r, n >> 8);
         }
         if (!r->twin) {
-            if (code == ERR_OK || code == ERR_FAILED_PRECONDITION) {
+            if (code == ERR_OK || code == ERR_FAILED_PRECONDITION ||
+                (code == ERR_DATA_LOSS && j->is_rotten)) {
                 j->busy = false;
             } else if (code == ERR_UNAVAILABLE || code == ERR_RESOURCE_EXHAUSTED ||
                        code == ERR_DEADLINE_EXCEEDED || code == ERR_INTERNAL) {

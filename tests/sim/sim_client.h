@@ -7,6 +7,7 @@
 #include "tests/sim/sim.h"
 
 #define SIM_CHECKPOINTS_MAX 64
+#define SIM_BACKOFF_MAX_MS 8000
 
 enum sim_op { OP_SUBMIT, OP_CANCEL, OP_PAUSE, OP_RESUME, OP_HOLD, OP_RELEASE, OP_PRIORITY, OP_NUM };
 
@@ -43,6 +44,8 @@ struct sim_job {
     int32_t num_checkpoints;
     int32_t num_failures;
     bool failed_for_good;
+    bool is_rotten;    /* its stored spec is damaged */
+    bool has_finished; /* a gang of it reached the last step */
     bool result_acked; /* a gang's end at the last step is known to the controller */
     int32_t last_gang; /* attempt */
 };

@@ -172,6 +172,29 @@ void sim_node_kill(struct sim *s, int64_t pid, bool all)
     sim_after(s, sim_rng_delay(&s->rng, 10, 20000), die, NULL, n, all);
 }
 
+void sim_node_reboot(struct sim *s)
+{
+    for (size_t i = 0; i < s->num_nodes; i++) {
+        struct sim_node *n = s->nodes[i];
+        if (!n->alive && !sim_node_holds(n)) {
+            continue;
+        }
+        if (n->alive && n->num_reports && sim_strikes(s, 0.5)) {
+            int64_t lost = sim_rng_between(&s->rng, n->acked + 1, n->last_seq);
+            n->lost_from = n->lost_from && n->lost_from < lost ? n->lost_from : lost;
+        }
+        if (n->stream) {
+            sim_stream_break(n->stream, true);
+            n->stream = NULL;
+        }
+        n->truth->num_failures++;
+        n->alive = false;
+        n->stuck_until_us = 0;
+        n->gang = n->gang == GANG_NONE ? GANG_NONE : GANG_GONE;
+        n->gang_id++;
+    }
+}
+
 void sim_node_count_failure(struct sim *s, int64_t job)
 {
     sim_client_job(s, job)->num_failures++;

@@ -73,6 +73,8 @@ void sim_node_ticket(struct sim *s, int64_t pid, const LaunchTicket *ticket);
 void sim_node_end_of_ticket(struct sim *s, int64_t pid);
 /* It has ranks, dead or alive, that the kernel knows. */
 bool sim_node_holds(const struct sim_node *n);
+/* The host goes down: all processes are gone, and the last reports may not be on its disk. */
+void sim_node_reboot(struct sim *s);
 /* KILL for tandem-node. all: for its ranks, too; without, they see that it is gone and leave. */
 void sim_node_kill(struct sim *s, int64_t pid, bool all);
 void sim_node_read_down(const WorkerDown *m, struct sim_down *out);

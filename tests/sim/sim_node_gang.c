@@ -195,7 +195,7 @@ static void do_step(struct sim *s, void *arg, int64_t id)
         up->export_done = msg_new(&export_done__descriptor);
         msg_text(&up->export_done->dir, "export");
         sim_node_report(n, up);
-        n->finished = true;
+        n->finished = n->truth->has_finished = true;
         s->seen.finished++;
         sim_node_stop_gang(s, n, 200000);
     } else if (stops) {

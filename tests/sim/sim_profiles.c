@@ -16,6 +16,7 @@ const struct sim_profile sim_profiles[] = {
      .submit_twice = 0.4},
     /* [2]: killed in every state, while users stop, hold and go on. */
     {.name = "states",
+     .reboot = 0.005,
      .crash = 0.03,
      .crash_in_write = 0.05,
      .stop = 0.01,
@@ -26,10 +27,22 @@ const struct sim_profile sim_profiles[] = {
      .resume_ended = 0.1,
      .lose_reply = 0.1,
      .rank_crash = 0.01},
+    /* [3]: a stored spec can't be read any more. */
+    {.name = "rot",
+     .rot = 0.5,
+     .crash = 0.02,
+     .stop = 0.02,
+     .cancel = 0.02,
+     .pause = 0.1,
+     .hold = 0.05,
+     .resume_ended = 0.3,
+     .rank_crash = 0.03,
+     .break_stream = 0.05},
     /* [4]: links break, workers are well. */
     {.name = "links", .break_stream = 0.3, .crash = 0.005, .delay_max_ms = 3000, .lose_reply = 0.1},
     /* [5]: jobs finish while the controller is down. */
     {.name = "down",
+     .reboot = 0.003,
      .steps_max = 15,
      .crash = 0.05,
      .stop = 0.02,
@@ -123,6 +136,7 @@ const struct sim_profile sim_profiles[] = {
      .pause = 0.03},
     /* All of it. */
     {.name = "all",
+     .reboot = 0.004,
      .crash = 0.015,
      .crash_in_write = 0.02,
      .stop = 0.005,

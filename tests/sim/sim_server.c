@@ -6,6 +6,7 @@
 
 #include "server/audit.h"
 #include "tests/sim/sim_check.h"
+#include "tests/sim/sim_node.h"
 #include "tests/sim/sim_stream.h"
 
 #define DB SIM_DATA_DIR "/tandem.db"
@@ -180,6 +181,7 @@ void sim_server_boot(struct sim *s)
     v->generation++;
     v->num_tokens = 0;
     v->app.data_dir = SIM_DATA_DIR;
+    sim_server_rot(s);
     int rc = make_parts(s, &err);
     v->busy_us = s->now_us + sim_disk_take_us(s->disk);
     if (rc != 0 || sim_disk_is_frozen(s->disk)) {
@@ -251,6 +253,15 @@ void sim_server_restart(struct sim *s, bool crash)
     }
     int64_t down_us = sim_rng_delay(&s->rng, 1000, 1000 * s->profile->down_max_ms);
     sim_after(s, s->calm ? 1000 : down_us, boot_again, NULL, NULL, 0);
+}
+
+void sim_server_reboot(struct sim *s)
+{
+    sim_trace(s->now_us, "the host goes down");
+    sim_server_restart(s, true);
+    sim_node_reboot(s);
+    s->server->busy_us = 0;
+    s->server->mono_0_ms = 5000 - s->now_us / 1000;
 }
 
 void sim_server_free(struct sim *s)

@@ -38,12 +38,16 @@ void sim_server_crash(struct sim *s);
 void sim_server_stop(struct sim *s);
 /* Crash or stop now, boot after a while. */
 void sim_server_restart(struct sim *s, bool crash);
+/* The host goes down and comes up: its monotonic clock starts anew. */
+void sim_server_reboot(struct sim *s);
 /* After each event: takes the mail in. */
 void sim_server_poke(struct sim *s);
 /* Which attempt a token opens; NULL = none. */
 const struct sim_token *sim_server_token(const struct sim *s, const uint8_t sha256[HASH_BYTES]);
 int64_t sim_server_mono_ms(const struct sim *s);
 
+/* sim_rot.c: before a boot, perhaps. */
+void sim_server_rot(struct sim *s);
 /* sim_world.c */
 struct world sim_world(struct sim *s);
 /* sim_launcher.c */

@@ -76,6 +76,6 @@ JobSpec *sim_client_spec(const struct sim_job *j, int64_t reset_after_steps)
     retry.reset_after_steps = reset_after_steps;
     retry.has_first_backoff_s = retry.has_max_backoff_s = 1;
     retry.first_backoff_s = 1;
-    retry.max_backoff_s = 8;
+    retry.max_backoff_s = SIM_BACKOFF_MAX_MS / 1000;
     return (JobSpec *)text_clone(&spec.base);
 }

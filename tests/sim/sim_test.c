@@ -55,6 +55,13 @@ static void every_state_survives_a_kill_and_a_stop_stays_asked_for(void **state)
     run("states");
 }
 
+/* [3]: a spec that is damaged in the database. */
+static void an_unreadable_row_costs_its_own_job_only(void **state)
+{
+    (void)state;
+    run("rot");
+}
+
 /* [4]: cannot reach isn't failed; reports are delivered later, each once. */
 static void a_broken_link_neither_fails_a_job_nor_loses_a_report(void **state)
 {
@@ -157,6 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_acknowledged_job_survives_any_kill),
         cmocka_unit_test(every_state_survives_a_kill_and_a_stop_stays_asked_for),
+        cmocka_unit_test(an_unreadable_row_costs_its_own_job_only),
         cmocka_unit_test(a_broken_link_neither_fails_a_job_nor_loses_a_report),
         cmocka_unit_test(a_result_reached_while_the_controller_is_down_is_not_run_again),
         cmocka_unit_test(submissions_in_flight_are_there_exactly_once_after_a_restart),
