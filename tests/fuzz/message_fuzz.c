@@ -9,61 +9,55 @@
 #include "plan/spec_check.h"
 #include "proto/names.h"
 #include "proto/text.h"
+#include "tandem/v1/health.pb-c.h"
+#include "tandem/v1/reflection.pb-c.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define CAP_BYTES ((size_t)4 << 20)
 
+/* The request of every method of every service, and what else comes in from other processes. */
+static const ProtobufCServiceDescriptor *const services[] = {
+    &tandem__v1__jobs__descriptor,
+    &tandem__v1__runs__descriptor,
+    &tandem__v1__plans__descriptor,
+    &tandem__v1__checkpoints__descriptor,
+    &tandem__v1__cluster__descriptor,
+    &tandem__v1__admin__descriptor,
+    &tandem__v1__worker__descriptor,
+    &grpc__health__v1__health__descriptor,
+    &grpc__reflection__v1alpha__server_reflection__descriptor,
+};
+static const ProtobufCMessageDescriptor *const others[] = {
+    &worker_down__descriptor,   &rank_up__descriptor,     &rank_down__descriptor,
+    &probe_request__descriptor, &probe_reply__descriptor, &launch_ticket__descriptor,
+    &plan__descriptor,
+};
+
+static const ProtobufCMessageDescriptor *message_of(unsigned i)
+{
+    unsigned num = sizeof others / sizeof *others;
+    for (size_t k = 0; k < sizeof services / sizeof *services; k++) {
+        num += services[k]->n_methods;
+    }
+    i %= num;
+    for (size_t k = 0; k < sizeof services / sizeof *services; k++) {
+        if (i < services[k]->n_methods) {
+            return services[k]->methods[i].input;
+        }
+        i -= services[k]->n_methods;
+    }
+    return others[i];
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const ProtobufCMessageDescriptor *const all[] = {
-        &submit_request__descriptor,
-        &job_ref__descriptor,
-        &get_job_request__descriptor,
-        &list_jobs_request__descriptor,
-        &set_priority_request__descriptor,
-        &watch_request__descriptor,
-        &logs_request__descriptor,
-        &get_metrics_request__descriptor,
-        &watch_metrics_request__descriptor,
-        &get_trace_request__descriptor,
-        &compare_request__descriptor,
-        &list_checkpoints_request__descriptor,
-        &checkpoint_ref__descriptor,
-        &export_request__descriptor,
-        &list_nodes_request__descriptor,
-        &get_topology_request__descriptor,
-        &drain_request__descriptor,
-        &plan_request__descriptor,
-        &server_info_request__descriptor,
-        &list_tenants_request__descriptor,
-        &get_usage_request__descriptor,
-        &backup_request__descriptor,
-        &worker_up__descriptor,
-        &worker_down__descriptor,
-        &rank_up__descriptor,
-        &rank_down__descriptor,
-        &probe_request__descriptor,
-        &probe_reply__descriptor,
-        &launch_ticket__descriptor,
-        &plan__descriptor,
-        &create_tenant_request__descriptor,
-        &set_tenant_request__descriptor,
-        &create_user_request__descriptor,
-        &set_user_request__descriptor,
-        &list_users_request__descriptor,
-        &create_token_request__descriptor,
-        &rotate_token_request__descriptor,
-        &revoke_token_request__descriptor,
-        &list_tokens_request__descriptor,
-        &list_audit_request__descriptor,
-    };
     struct error err;
     ProtobufCMessage *message;
     if (size == 0) {
         return 0;
     }
-    const ProtobufCMessageDescriptor *descriptor = all[data[0] % (sizeof all / sizeof *all)];
+    const ProtobufCMessageDescriptor *descriptor = message_of(data[0]);
     if (text_unpack(descriptor, data + 1, size - 1, CAP_BYTES, &message, &err)) {
         ASSERT(err.code == ERR_INVALID_ARGUMENT);
         return 0;
