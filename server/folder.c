@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
 
-/* The descriptor stays open: the lock goes with the process, however it ends. */
+/* The descriptor stays open: the lock goes with the process, however it ends. It is a record lock,
+ * which a child doesn't inherit: one of flock is held on by what a killed server was just starting.
+ */
 static int lock_folder(const char *dir, struct error *err)
 {
     char path[PATH_MAX], owner[32] = "";
@@ -23,13 +24,14 @@ static int lock_folder(const char *dir, struct error *err)
     if (fd < 0) {
         return error_errno(err, errno, "%s", path);
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_SETLK, &lock) != 0) {
         int e = errno;
         ssize_t n = pread(fd, owner, sizeof owner - 1, 0);
         owner[n > 0 ? n : 0] = 0;
         owner[strcspn(owner, "\n")] = 0;
         close(fd);
-        if (e != EWOULDBLOCK) {
+        if (e != EAGAIN && e != EACCES) {
             return error_errno(err, e, "%s", path);
         }
         return error_set(err, ERR_FAILED_PRECONDITION,
