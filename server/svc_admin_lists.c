@@ -5,6 +5,9 @@
 #include "server/msg.h"
 #include "server/svc_admin.h"
 
+/* Others wait while one looks through the audit. */
+#define AUDIT_WINDOW 20000
+
 static int32_t page(int32_t limit)
 {
     return limit < 1 ? 100 : limit > ADMIN_PAGE_MAX ? ADMIN_PAGE_MAX : limit;
@@ -169,7 +172,11 @@ int admin_list_audit(void *query, struct mail *m, struct error *err)
                                               .from_us = r->from_us,
                                               .to_us = r->to_us,
                                               .before_id = r->before_id,
-                                              .limit = page(r->limit)};
+                                              .limit = page(r->limit),
+                                              .window = AUDIT_WINDOW};
     ListAuditReply *reply = msg_new(&list_audit_reply__descriptor);
-    return send(m, store_audit_list(q->reader, &filter, push_audit, reply, err), reply);
+    reply->has_next_before_id = 1;
+    return send(
+        m, store_audit_list(q->reader, &filter, push_audit, reply, &reply->next_before_id, err),
+        reply);
 }

@@ -46,13 +46,16 @@ static int fetch(struct cli *cli, ListAuditRequest *q, int64_t limit, struct col
             return -1;
         }
         ListAuditReply *r = (ListAuditReply *)reply;
+        /* A page without a row may not be the last. */
+        bool told = r->has_next_before_id;
+        int64_t next = r->next_before_id;
         size_t num = r->n_rows;
         collect_take(c, (ProtobufCMessage **)r->rows, &r->n_rows);
         protobuf_c_message_free_unpacked(reply, NULL);
-        if (num == 0 || (int64_t)c->num >= limit) {
+        if ((told ? next == 0 : num == 0) || (int64_t)c->num >= limit) {
             return 0;
         }
-        q->before_id = ((AuditRow *)c->items[c->num - 1])->id;
+        q->before_id = told ? next : ((AuditRow *)c->items[c->num - 1])->id;
     }
 }
 

@@ -99,10 +99,11 @@ struct store_audit_filter {
     int64_t from_us, to_us;             /* to_us 0 = to the newest */
     int64_t before_id;                  /* 0 = from the newest */
     int32_t limit;
+    int32_t window; /* rows of the tenant that are looked through at most */
 };
-/* Newest first. */
+/* Newest first. *next: the before_id to go on with, 0 = that was all. */
 int store_audit_list(struct store *s, const struct store_audit_filter *filter, store_audit_fn fn,
-                     void *arg, struct error *err);
+                     void *arg, int64_t *next, struct error *err);
 /* Removes at most limit rows older than before_us, and tokens that ended before that. Returns how
  * many rows there were, -1 on failure. */
 int store_audit_prune(struct store *s, int64_t before_us, int32_t limit, struct error *err);

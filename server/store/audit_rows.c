@@ -24,8 +24,8 @@ int store_audit_set_result(struct store *s, int64_t id, const char *result, stru
 
 #define AUDIT_COLUMNS "id, time_us, tenant, user, token_id, method, object, result, peer"
 #define AUDIT_REST                                                                                 \
-    " (id < ?2 OR ?2 = 0) AND time_us >= ?3 AND (time_us <= ?4 OR ?4 = 0) AND "                    \
-    "(user = ?5 OR ?5 = '') AND (method = ?6 OR ?6 = '') ORDER BY id DESC LIMIT ?7"
+    " id < ?2 AND id >= ?3 AND time_us >= ?4 AND (time_us <= ?5 OR ?5 = 0) AND "                   \
+    "(user = ?6 OR ?6 = '') AND (method = ?7 OR ?7 = '') ORDER BY id DESC LIMIT ?8"
 
 static const char *column(sqlite3_stmt *q, int i)
 {
@@ -33,18 +33,49 @@ static const char *column(sqlite3_stmt *q, int i)
     return text ? text : "";
 }
 
+/* The lowest of the rows that are to be looked through, and whether there are more below it. */
+static int find_window(struct store *s, const struct store_audit_filter *f, int64_t before_id,
+                       int64_t *lowest, bool *more, struct error *err)
+{
+    sqlite3_stmt *q =
+        f->tenant ? sql_query(s, err,
+                              "SELECT coalesce(min(id), 0), count(*) FROM (SELECT id FROM audit "
+                              "WHERE tenant = ? AND id < ? ORDER BY id DESC LIMIT ?)",
+                              "tiw", f->tenant, before_id, f->window)
+                  : sql_query(s, err,
+                              "SELECT coalesce(min(id), 0), count(*) FROM (SELECT id FROM audit "
+                              "WHERE id < ? ORDER BY id DESC LIMIT ?)",
+                              "iw", before_id, f->window);
+    if (!q || sql_step(s, q, err) != 1) {
+        return -1;
+    }
+    *lowest = sqlite3_column_int64(q, 0);
+    *more = sqlite3_column_int(q, 1) == f->window;
+    sql_done(q);
+    return 0;
+}
+
 int store_audit_list(struct store *s, const struct store_audit_filter *f, store_audit_fn fn,
-                     void *arg, struct error *err)
+                     void *arg, int64_t *next, struct error *err)
 {
     const char *user = f->user ? f->user : "", *method = f->method ? f->method : "";
+    int64_t before_id = f->before_id > 0 ? f->before_id : INT64_MAX, lowest;
+    bool more;
+    if (find_window(s, f, before_id, &lowest, &more, err) != 0) {
+        return -1;
+    }
     sqlite3_stmt *q =
         f->tenant
-            ? sql_query(
-                  s, err, "SELECT " AUDIT_COLUMNS " FROM audit WHERE tenant = ?1 AND" AUDIT_REST,
-                  "tiiittw", f->tenant, f->before_id, f->from_us, f->to_us, user, method, f->limit)
+            ? sql_query(s, err,
+                        "SELECT " AUDIT_COLUMNS " FROM audit WHERE tenant = ?1 AND" AUDIT_REST,
+                        "tiiiittw", f->tenant, before_id, lowest, f->from_us, f->to_us, user,
+                        method, f->limit)
             : sql_query(s, err, "SELECT " AUDIT_COLUMNS " FROM audit WHERE ?1 = '' AND" AUDIT_REST,
-                        "tiiittw", "", f->before_id, f->from_us, f->to_us, user, method, f->limit);
+                        "tiiiittw", "", before_id, lowest, f->from_us, f->to_us, user, method,
+                        f->limit);
+    int32_t num = 0;
     int rc = q ? 1 : -1;
+    *next = more ? lowest : 0;
     while (rc == 1 && (rc = sql_step(s, q, err)) == 1) {
         struct audit_row row = {.id = sqlite3_column_int64(q, 0),
                                 .time_us = sqlite3_column_int64(q, 1),
@@ -55,6 +86,9 @@ int store_audit_list(struct store *s, const struct store_audit_filter *f, store_
                                 .object = column(q, 6),
                                 .result = column(q, 7),
                                 .peer = column(q, 8)};
+        if (++num == f->limit) {
+            *next = row.id;
+        }
         if (!fn(arg, &row)) {
             sql_done(q);
             return 0;

@@ -144,13 +144,59 @@ static void old_audit_rows_and_ended_tokens_go(void **state)
     assert_int_equal(store_audit_prune(f->s, 100, 100, NULL), 6);
     assert_int_equal(store_audit_prune(f->s, 100, 100, NULL), 0);
     int num = 0;
-    const struct store_audit_filter all = {.limit = 100};
-    CHECK(store_audit_list(f->s, &all, count_rows, &num, NULL));
+    int64_t next;
+    const struct store_audit_filter all = {.limit = 100, .window = 100};
+    CHECK(store_audit_list(f->s, &all, count_rows, &num, &next, NULL));
     assert_int_equal(num, 10);
+    assert_int_equal(next, 0);
     assert_int_equal(store_token_get(f->s, old, &row, NULL), 0);
     assert_int_equal(store_token_get(f->s, live, &row, NULL), 1);
     /* Its number doesn't come again. */
     assert_true(put_token(f->s, "red", "ann", 3) > live);
+}
+
+static bool collect_audit(void *arg, const struct audit_row *row)
+{
+    int64_t **at = arg;
+    *(*at)++ = row->id;
+    return true;
+}
+
+/* However rare what is looked for, a page looks through so many rows; going on from page to page
+ * finds each once, newest first. */
+static void the_audit_is_looked_through_page_by_page(void **state)
+{
+    struct store_fixture *f = *state;
+    for (int64_t i = 1; i <= 100; i++) {
+        const struct audit_row a = {.time_us = i,
+                                    .tenant = i % 2 ? "red" : "blue",
+                                    .user = i % 10 == 1 ? "ann" : "bob",
+                                    .method = "X/Y",
+                                    .object = "",
+                                    .result = "ok",
+                                    .peer = "unix"};
+        CHECK(store_audit_insert(f->s, &a, NULL, NULL));
+    }
+    const struct store_audit_filter filters[] = {
+        {.tenant = "red", .user = "ann", .limit = 3, .window = 7},
+        {.user = "ann", .limit = 3, .window = 7},
+        {.user = "ann", .limit = 1, .window = 1000},
+        {.user = "ann", .limit = 10, .window = 100},
+    };
+    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++) {
+        struct store_audit_filter filter = filters[i];
+        int64_t got[32], *at = got, next = 0;
+        int num_pages = 0;
+        do {
+            filter.before_id = next;
+            CHECK(store_audit_list(f->s, &filter, collect_audit, &at, &next, NULL));
+            assert_true(++num_pages <= 20);
+        } while (next);
+        assert_int_equal(at - got, 10);
+        for (int k = 0; k < 10; k++) {
+            assert_int_equal(got[k], 91 - 10 * k);
+        }
+    }
 }
 
 static int64_t number(sqlite3 *db, const char *sql)
@@ -199,6 +245,7 @@ int main(void)
         T(tenants_and_users_are_put_and_found),
         T(tokens_are_listed_by_tenant_user_and_page),
         T(old_audit_rows_and_ended_tokens_go),
+        T(the_audit_is_looked_through_page_by_page),
         cmocka_unit_test(the_data_of_one_user_becomes_tenant_default),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
