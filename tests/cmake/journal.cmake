@@ -9,3 +9,7 @@ add_test(NAME node_kill_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/node_kill_test.py)
 set_tests_properties(node_kill_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 3600
   ENVIRONMENT TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+add_test(NAME worker_rules_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/worker_rules_test.py)
+set_tests_properties(worker_rules_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900
+  ENVIRONMENT TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})

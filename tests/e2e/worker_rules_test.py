@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""The rules of the Attach stream, as a real controller holds them: tandem-node is an idle process
+that keeps its ticket, and the test speaks for it. The numbers in brackets are those of the scenarios
+that other job servers got wrong."""
+import os
+import pathlib
+import queue
+import shutil
+import signal
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
+                               processes, wait_for)
+
+
+def setUpModule():
+    global folder, m, programs, server
+    folder = new_folder()
+    m = make_stubs(folder)
+    programs = link_programs(folder / "bin", "fake_rank")
+    (programs / "tandem-node").unlink()
+    shutil.copy2("/bin/sleep", programs / "idle")
+    (programs / "tandem-node").write_text(f"""#!/bin/sh
+umask 077
+echo $$ >{folder}/pid-$2-$4
+cat <&3 >{folder}/part-$2-$4 && mv {folder}/part-$2-$4 {folder}/ticket-$2-$4
+exec {programs}/idle 1000
+""")
+    (programs / "tandem-node").chmod(0o700)
+    server = Server(m, folder, programs)
+
+
+def tearDownModule():
+    code = server.stop()
+    for pid in processes(programs):
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert code == 0, f"tandemd left with {code}"
+
+
+def idle():
+    return [pid for pid, exe in processes(programs).items() if exe.endswith("/idle")]
+
+
+class Worker:
+    """One stream of an attempt, in the words of the process that was started for it."""
+
+    def __init__(self, job, attempt=1):
+        self.job, self.attempt = job, attempt
+        path = folder / f"ticket-{job}-{attempt}"
+        wait_for("the ticket", path.exists)
+        ticket = m.worker.LaunchTicket()
+        ticket.ParseFromString(path.read_bytes())
+        self.out, self.came = queue.Queue(), queue.Queue()
+        self.call = server.worker.Attach(iter(self.out.get, None), timeout=DEADLINE, metadata=(
+            ("authorization", f"Bearer {ticket.token}"),))
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        try:
+            for down in self.call:
+                self.came.put(down)
+            self.came.put(None)
+        except grpc.RpcError as e:
+            self.came.put(e)
+
+    def say(self, **body):
+        self.out.put(m.worker.WorkerUp(job_id=self.job, attempt=self.attempt, **body))
+
+    def hello(self, fresh=True):
+        pid = int((folder / f"pid-{self.job}-{self.attempt}").read_text())
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        start = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+        self.say(hello=m.worker.Hello(fresh=fresh, pid=pid, boot_id=boot, start_time=int(start)))
+
+    def metrics(self, seq, step, loss):
+        self.say(seq=seq, metrics=m.jobs.StepMetrics(step=step, loss=loss, grad_norm=1.0))
+
+    def hear(self, kind):
+        """The next message of that kind, past others; every one names the attempt [7]."""
+        while True:
+            down = self.came.get(timeout=DEADLINE)
+            if down is None or isinstance(down, grpc.RpcError):
+                assert kind == "end", f"the stream ended: {down}"
+                return down
+            assert down.HasField("attempt") and down.attempt == self.attempt, down
+            if down.WhichOneof("body") == kind:
+                return getattr(down, kind)
+
+    def hear_ack(self, seq):
+        while self.hear("ack").seq < seq:
+            pass
+
+    def close(self):
+        self.out.put(None)
+        self.call.cancel()
+
+
+class Rules(unittest.TestCase):
+    def setUp(self):
+        self.job = server.submit(server.spec("rules", steps=10))
+        self.open = []
+        self.addCleanup(self.clean_up)
+        self.worker = self.attach()
+
+    def attach(self, fresh=True):
+        w = Worker(self.job)
+        self.open.append(w)
+        w.hello(fresh)
+        w.hear("lease")
+        return w
+
+    def clean_up(self):
+        for w in self.open:
+            w.close()
+        server.jobs.Cancel(m.jobs.JobRef(job=str(self.job)), timeout=DEADLINE)
+        for pid in idle():
+            os.kill(pid, signal.SIGKILL)
+        wait_for("free devices", lambda: self.job not in server.holders())
+
+    def check_end(self, worker, code, part):
+        e = worker.hear("end")
+        self.assertIsInstance(e, grpc.RpcError)
+        self.assertEqual(e.code(), code, e.details())
+        self.assertIn(part, e.details())
+
+    def rows(self):
+        return [(n, loss) for n, _, loss, _ in server.curve(self.job)]
+
+    def test_a_fresh_worker_gets_its_start_and_a_returning_one_does_not(self):
+        self.assertEqual(len(self.worker.hear("start").plan.placement), 1)
+        again = self.attach(fresh=False)
+        again.metrics(1, 1, 5.0)
+        again.hear_ack(1)  # past which there was no Start
+        wait_for("the row", lambda: self.rows() == [(1, 5.0)])
+
+    # (5) What came before is known by its number; what it says the second time doesn't count.
+    def test_a_report_that_comes_twice_counts_once(self):
+        w = self.worker
+        w.metrics(1, 1, 5.0)
+        w.metrics(2, 2, 4.0)
+        w.metrics(1, 1, 9.0)
+        w.metrics(2, 3, 9.0)
+        w.metrics(3, 3, 3.0)
+        w.hear_ack(3)
+        self.assertEqual(self.rows(), [(1, 5.0), (2, 4.0), (3, 3.0)])
+
+    def test_a_gap_ends_the_stream_and_nothing_behind_it_counts(self):
+        w = self.worker
+        w.metrics(1, 1, 5.0)
+        w.metrics(3, 3, 3.0)
+        w.metrics(4, 4, 2.0)
+        self.check_end(w, grpc.StatusCode.ABORTED, "seq 3 came, 2 was expected")
+        w = self.attach(fresh=False)
+        self.assertEqual(w.hear("ack").seq, 1)
+        w.metrics(2, 2, 4.0)
+        w.hear_ack(2)
+        self.assertEqual(self.rows(), [(1, 5.0), (2, 4.0)])
+
+    def test_hello_is_said_once_on_a_stream(self):
+        self.worker.hello()
+        self.check_end(self.worker, grpc.StatusCode.ABORTED, "hello was said before")
+
+    def test_a_newer_stream_replaces_an_older(self):
+        newer = self.attach(fresh=False)
+        self.check_end(self.worker, grpc.StatusCode.ABORTED, "replaced by a newer connection")
+        newer.metrics(1, 1, 5.0)
+        newer.hear_ack(1)
+
+    # (5, 7) The first end counts, whatever comes after it.
+    def test_an_attempt_ends_once(self):
+        w = self.worker
+        w.metrics(1, 10, 5.0)
+        w.say(seq=2, attempt_end=m.worker.AttemptEnd(finished=True))
+        w.say(seq=3, attempt_end=m.worker.AttemptEnd(finished=False, message="no, it failed"))
+        w.say(seq=4, attempt_end=m.worker.AttemptEnd(cancelled=True))
+        w.hear_ack(4)
+        got = server.get(self.job)
+        self.assertEqual((got.state, got.attempt), (m.jobs.JOB_SUCCEEDED, 1))
+        # Its process is there yet: so are its devices.
+        self.assertIn(self.job, server.holders())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
