@@ -8,7 +8,7 @@ set_tests_properties(launching_test PROPERTIES LABELS threads)
 find_program(PYTHON_WITH_GRPC python3 PATHS /usr/bin NO_DEFAULT_PATH)
 add_test(NAME process_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/process_test.py)
-set_tests_properties(process_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900
+set_tests_properties(process_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900 LABELS threads
   ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
 
 # tandem-spawn: what it reads; then, as root, what it does and refuses to do.
