@@ -102,7 +102,7 @@ class States(Case):
         s = self.s
 
         def submit(name, *tags, **about):
-            return s.submit(s.spec(name, steps=40, tags=["ms=20", *tags], interval=5, **about))
+            return s.submit(s.spec(name, steps=40, tags=[*tags, "ms=20"], interval=5, **about))
         paused = submit("paused")
         backoff = submit("backoff", "die=8", max_restarts=3, first_backoff_s=3, max_backoff_s=3)
         cancelling = submit("cancelling", "stubborn", "ms=60000")
@@ -123,7 +123,7 @@ class States(Case):
         s.wait_state(starting, "STARTING")
         s.jobs.Cancel(self.ref(cancelled_in_start), timeout=DEADLINE)
         s.jobs.Cancel(self.ref(cancelling), timeout=DEADLINE)
-        rank = dict(jobs_processes(programs, pausing))["tandem-rank"]
+        rank = wait_for("its rank", lambda: dict(jobs_processes(programs, pausing)).get("tandem-rank"))
         os.kill(rank, signal.SIGSTOP)  # it takes its time
         s.jobs.Pause(self.ref(pausing), timeout=DEADLINE)
         jobs = (queued, held, starting, running, cancelling, pausing, paused, backoff)
