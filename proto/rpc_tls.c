@@ -9,8 +9,9 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "proto/rpc_client.h"
 
-enum { MAX_PEM_BYTES = 4 << 20 };
+enum { MAX_PEM_BYTES = 4 << 20, MAX_TOKEN_BYTES = 4096 };
 
 static const char *from_env(const char *given, const char *name)
 {
@@ -178,4 +179,56 @@ void rpc_trust_free(struct rpc_trust *t)
     free(t->key_file);
     free(t->key_pem);
     *t = (struct rpc_trust){0};
+}
+
+/* ---- where the server is ------------------------------------------------------------------- */
+
+/* The first line of a file, malloc'ed; NULL without an error: there is no such file. */
+static int read_line(const char *path, char **out, struct error *err)
+{
+    size_t len;
+    *out = NULL;
+    struct error e;
+    if (fs_read_file(path, MAX_TOKEN_BYTES, out, &len, &e)) {
+        if (e.code == ERR_NOT_FOUND) {
+            return 0;
+        }
+        return error_set(err, e.code, "%s", e.text);
+    }
+    (*out)[strcspn(*out, "\r\n")] = 0;
+    return 0;
+}
+
+int rpc_find_server(const char *server_flag, char **target, char **token, struct error *err)
+{
+    char path[4096];
+    const char *env = getenv("TANDEM_SERVER");
+    char *found = NULL;
+    *target = *token = NULL;
+    if (server_flag && server_flag[0]) {
+        found = strdup(server_flag);
+    } else if (env && env[0]) {
+        found = strdup(env);
+    } else if (rpc_config_path(path, sizeof path, "server") && read_line(path, &found, err)) {
+        return -1;
+    }
+    if (!found || !found[0]) {
+        free(found);
+        return error_set(err, ERR_UNAVAILABLE,
+                         "no server is known: give --server, set TANDEM_SERVER, or start one with "
+                         "tandemd --dev");
+    }
+    const char *token_file = getenv("TANDEM_TOKEN_FILE");
+    bool named = token_file && token_file[0];
+    bool wanted = named || strncmp(found, "unix:", 5) != 0;
+    if (named) {
+        snprintf(path, sizeof path, "%s", token_file);
+    }
+    if (wanted && (named || rpc_config_path(path, sizeof path, "token")) &&
+        read_line(path, token, err)) {
+        free(found);
+        return -1;
+    }
+    *target = found;
+    return 0;
 }

@@ -324,13 +324,17 @@ class Protocol(Case):
 
 
 class Crowds(Case):
-    # Who connects and says nothing, or half of it, is dropped by a deadline; others notice nothing.
+    # Who connects and says nothing, or half of it, is dropped by a deadline; others notice nothing,
+    # not even when there are more of them than handshakes that may be under way (512).
     def test_half_open_connections_are_dropped_and_hold_nobody_up(self):
         self.start(self.config())
-        quiet = [self.connect() for _ in range(50)]
+        quiet = [self.connect() for _ in range(600)]
         start = time.monotonic()
-        for s in quiet[::2]:
-            s.sendall(b"\x16\x03\x01\x02\x00\x01")  # the first bytes of a greeting
+        for s in quiet[1::2]:
+            try:
+                s.sendall(b"\x16\x03\x01\x02\x00\x01")  # the first bytes of a greeting
+            except OSError:
+                pass  # one of the oldest, which made room for the newest
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             done = list(pool.map(lambda _: self.health(self.channel()), range(16)))
         self.assertEqual(done, [1] * 16)
@@ -342,6 +346,7 @@ class Crowds(Case):
                 except ConnectionResetError:
                     pass
         self.assertGreater(time.monotonic() - start, 5)  # not at once: a far client may be slow
+        self.assertIn("no TLS with", self.log())
         self.assertEqual(self.health(self.channel()), 1)
 
     @needs_far
