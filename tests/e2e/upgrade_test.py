@@ -83,13 +83,15 @@ class Upgrade(unittest.TestCase):
 
     def tearDown(self):
         result = self._outcome.result if hasattr(self._outcome, "result") else None
-        if self.running:
-            self.s.stop()
+        code = self.s.stop() if self.running else 0
+        log = (self.folder / "tandemd.log").read_text()
         if result and (result.failures or result.errors):
-            print((self.folder / "tandemd.log").read_text()[-4000:], file=sys.stderr)
+            print(log[-4000:], file=sys.stderr)
         for pid in processes(programs):
             os.kill(pid, signal.SIGKILL)
         wait_for("no process", lambda: not processes(programs))
+        self.assertEqual(code, 0)
+        self.assertNotIn("Sanitizer", log)  # also of servers that were killed
 
     def ref(self, job):
         return m.jobs.JobRef(job=str(job))
