@@ -35,6 +35,23 @@ void metric_row_read(sqlite3_stmt *q, struct metric_row *r)
 
 /* ---- one chunk ---- */
 
+/* Once for each chunk: a curve may be drawn every second. */
+static void tell_damaged(struct store *s, const struct metric_chunk *c)
+{
+    for (size_t i = 0; i < SQL_TOLD_MAX; i++) {
+        const struct metric_told *t = &s->told[i];
+        if (t->job == c->job && t->attempt == c->attempt && t->chunk == c->chunk) {
+            return;
+        }
+    }
+    s->told[s->num_told++ % SQL_TOLD_MAX] = (struct metric_told){c->job, c->chunk, c->attempt};
+    int64_t first = c->chunk * METRIC_CHUNK_STEPS + 1;
+    log_error("job %lld: metrics of steps %lld to %lld of attempt %d are damaged in the database "
+              "and left out",
+              (long long)c->job, (long long)first, (long long)first + METRIC_CHUNK_STEPS - 1,
+              c->attempt);
+}
+
 int metric_chunk_read(struct store *s, struct metric_chunk *c, struct error *err)
 {
     sqlite3_stmt *q = sql_query(s, err,
@@ -50,10 +67,7 @@ int metric_chunk_read(struct store *s, struct metric_chunk *c, struct error *err
     if (metric_unpack_rows(sqlite3_column_blob(q, 1), (size_t)sqlite3_column_bytes(q, 1),
                            c->attempt, first, first + METRIC_CHUNK_STEPS - 1, c->rows,
                            &c->num) != 0) {
-        log_error("job %lld: metrics of steps %lld to %lld of attempt %d are damaged in the "
-                  "database and left out",
-                  (long long)c->job, (long long)first, (long long)first + METRIC_CHUNK_STEPS - 1,
-                  c->attempt);
+        tell_damaged(s, c);
         rc = -2;
     }
     sql_done(q);

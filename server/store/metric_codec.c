@@ -119,12 +119,18 @@ static size_t begin(struct buf *b)
     return b->len;
 }
 
+void metric_codec_sign(void *data, size_t len)
+{
+    uint8_t *p = data;
+    if (len >= HEAD_BYTES) {
+        uint64_t sum = check_of(p + HEAD_BYTES, len - HEAD_BYTES);
+        memcpy(p + 1, &sum, sizeof sum);
+    }
+}
+
 static void finish(struct buf *b, size_t body)
 {
-    uint64_t sum = check_of((const uint8_t *)b->data + body, b->len - body);
-    for (size_t i = 0; i < 8; i++) {
-        b->data[body - 8 + i] = (char)(sum >> (8 * i));
-    }
+    metric_codec_sign(b->data + body - HEAD_BYTES, b->len - body + HEAD_BYTES);
 }
 
 void metric_pack_rows(const struct metric_row *rows, size_t num, struct buf *out)

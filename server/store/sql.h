@@ -28,11 +28,20 @@ struct metric_tail {
     int64_t lowest; /* chunk of the first row in metrics; INT64_MAX = there is none */
 };
 
+/* A damaged chunk that the log has heard of. */
+struct metric_told {
+    int64_t job, chunk;
+    int32_t attempt;
+};
+#define SQL_TOLD_MAX 64
+
 struct store {
     sqlite3 *db;         /* owned */
     bool failed;         /* since store_begin */
     int64_t read_end_ms; /* of a reader; 0 = no end */
     struct sql_cached cache[SQL_STATEMENTS_MAX];
+    struct metric_told told[SQL_TOLD_MAX]; /* a ring */
+    uint32_t num_told;
     struct metric_tail *tails; /* owned; SQL_TAILS_MAX, by job; NULL in a reader */
 };
 

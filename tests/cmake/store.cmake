@@ -13,3 +13,4 @@ add_test(NAME upgrade_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/upgrade_test.py)
 set_tests_properties(upgrade_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
   ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+tandem_fuzz(metric_codec_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/metric_codec_fuzz.c tandem_store)
