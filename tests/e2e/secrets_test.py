@@ -332,5 +332,6 @@ def run(dev):
 
 
 if __name__ == "__main__":
-    run(dev=True)
+    if not os.environ.get("TANDEM_SAMPLE"):
+        run(dev=True)
     run(dev=False)
