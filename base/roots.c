@@ -129,6 +129,38 @@ static int open_limited(const struct roots *r, const char *path, int flags, stru
     return outside(r, path, err);
 }
 
+/* HIDDEN/jobs/N of a path that names it by its words. */
+static bool named_job(const char *hidden, const char *path, char *out, size_t size)
+{
+    const char *rest = path[0] == '/' ? below(path, hidden) : NULL;
+    if (!rest || strncmp(rest, "jobs/", 5) != 0) {
+        return false;
+    }
+    const char *number = roots_skip(rest + 5);
+    size_t len = strspn(number, "0123456789");
+    int n = snprintf(out, size, "%s/jobs/%.*s", hidden, (int)len, number);
+    return len > 0 && number[len] == '/' && n > 0 && (size_t)n < size;
+}
+
+/* By where the open file really lies. */
+static int check_hidden(const struct roots *r, int fd, const char *path, struct error *err)
+{
+    char link[48], real[PATH_MAX], job[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, real, sizeof real - 1);
+    if (n < 0) {
+        return error_errno(err, errno, "%.*s: %s", ERROR_TEXT_MAX / 4, path, link);
+    }
+    real[n] = 0;
+    if (!below(real, r->hidden) ||
+        (named_job(r->hidden, path, job, sizeof job) && below(real, job))) {
+        return 0;
+    }
+    return error_set(err, ERR_PERMISSION_DENIED,
+                     "%.*s: leads into the server's data folder, which jobs can't read",
+                     ERROR_TEXT_MAX / 4, path);
+}
+
 int roots_open(const struct roots *r, const char *path, struct stat *st, struct error *err)
 {
     static const struct roots anywhere;
@@ -150,6 +182,10 @@ int roots_open(const struct roots *r, const char *path, struct stat *st, struct 
         if (fd < 0 && err->code == ERR_NOT_FOUND && r->note) {
             r->note(r->ctx, path, NULL);
         }
+    }
+    if (fd >= 0 && r->hidden && check_hidden(r, fd, path, err) != 0) {
+        close(fd);
+        return -1;
     }
     if (fd >= 0 && r->note) {
         r->note(r->ctx, path, st);

@@ -19,6 +19,10 @@ struct roots {
     const char *tenant;      /* for messages */
     const char *const *dirs; /* absolute, without ".."; a folder may itself be a link */
     size_t num;
+    /* A folder without links in its name: what it holds is refused, however it is reached, but for
+     * paths that name a folder jobs/N of it (whose, the server has looked at) and stay in that.
+     * NULL = none. */
+    const char *hidden;
     /* Told of each file that is opened, and with st NULL of each that isn't there; may be NULL. */
     void (*note)(void *ctx, const char *path, const struct stat *st);
     void *ctx;

@@ -9,6 +9,7 @@
 struct allowed {
     Roots *const *roots; /* borrowed */
     size_t num;
+    const char *private_dir; /* borrowed; may be NULL */
 };
 
 /* ".." as a word of a path. */
@@ -57,7 +58,8 @@ static int check(Roots *const *roots, size_t num, struct error *err)
     return 0;
 }
 
-int allowed_new(struct allowed **out, Roots *const *roots, size_t num, struct error *err)
+int allowed_new(struct allowed **out, Roots *const *roots, size_t num, const char *private_dir,
+                struct error *err)
 {
     if (check(roots, num, err) != 0) {
         return -1;
@@ -66,7 +68,7 @@ int allowed_new(struct allowed **out, Roots *const *roots, size_t num, struct er
     if (!a) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
-    *a = (struct allowed){.roots = roots, .num = num};
+    *a = (struct allowed){.roots = roots, .num = num, .private_dir = private_dir};
     *out = a;
     return 0;
 }
@@ -107,6 +109,15 @@ Roots *allowed_for(const struct allowed *a, const char *tenant)
     if (r) {
         copy_dirs(&copy->read, &copy->n_read, r->read, r->n_read);
         copy_dirs(&copy->write, &copy->n_write, r->write, r->n_write);
+    }
+    return copy;
+}
+
+char *allowed_private(const struct allowed *a)
+{
+    char *copy = NULL;
+    if (a) {
+        msg_text(&copy, a->private_dir);
     }
     return copy;
 }

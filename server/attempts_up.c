@@ -36,6 +36,7 @@ static void send_start(struct controller *c, struct job *j)
     down->start = msg_new(&start__descriptor);
     down->start->plan = plan;
     down->start->roots = allowed_for(controller_about(c)->allowed, j->row.tenant);
+    down->start->private_dir = allowed_private(controller_about(c)->allowed);
     char dir[4096];
     if (*a->resume_dir && job_dir(dir, sizeof dir, controller_about(c)->data_dir, j->row.id)) {
         msg_printf(&down->start->resume_dir, "%s/%s", dir, a->resume_dir);

@@ -295,7 +295,9 @@ static int start(struct tandemd *d, struct error *err)
     }
     d->app.data_dir = d->data_dir;
     const ServerConfig *config = d->options.config;
-    if (config && allowed_new(&d->allowed, config->roots, config->n_roots, err) != 0) {
+    /* With --dev all that the server has is the one user's. */
+    if (config && allowed_new(&d->allowed, config->roots, config->n_roots,
+                              d->options.dev ? NULL : d->data_dir, err) != 0) {
         return -1;
     }
     if (config && !config->n_roots) {

@@ -20,6 +20,7 @@ static ProbeRequest *probe_request(const struct controller *c, const JobSpec *sp
 {
     ProbeRequest *r = msg_new(&probe_request__descriptor);
     r->roots = allowed_for(controller_about(c)->allowed, spec->tenant);
+    r->private_dir = allowed_private(controller_about(c)->allowed);
     const char *user = run_as_user(controller_about(c)->run_as, spec->tenant);
     if (user && *user) {
         msg_text(&r->run_as, user);

@@ -49,9 +49,10 @@ static void add(void *ctx, const char *path, const struct stat *st)
     reply->files[reply->n_files++] = f;
 }
 
-struct roots files_roots(const Roots *allowed, ProbeReply *reply)
+struct roots files_roots(const ProbeRequest *request, ProbeReply *reply)
 {
-    struct roots r = {.note = reply ? add : NULL, .ctx = reply};
+    const Roots *allowed = request->roots;
+    struct roots r = {.hidden = request->private_dir, .note = reply ? add : NULL, .ctx = reply};
     if (allowed) {
         r.limited = true;
         r.tenant = allowed->tenant;

@@ -10,9 +10,9 @@
 #include "base/roots.h"
 #include "proto/names.h"
 
-/* allowed NULL: everywhere. What is opened below the roots is added to reply->files, unless reply
- * is NULL. Borrows both. */
-struct roots files_roots(const Roots *allowed, ProbeReply *reply);
+/* As the request has them. What is opened below the roots is added to reply->files, unless reply is
+ * NULL. Borrows both. */
+struct roots files_roots(const ProbeRequest *request, ProbeReply *reply);
 
 /* Is every one of them as it was? Opens each below roots, and reads none. */
 bool files_unchanged(const struct roots *roots, FileIdentity *const *known, size_t num);

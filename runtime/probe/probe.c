@@ -89,13 +89,13 @@ ProbeReply *probe_refuse(const struct error *err)
 ProbeReply *probe_answer(const ProbeRequest *request)
 {
     ProbeReply *reply = new_reply();
-    struct roots roots = files_roots(request->roots, NULL);
+    struct roots roots = files_roots(request, NULL);
     if (request->n_known && files_unchanged(&roots, request->known, request->n_known)) {
         reply->has_unchanged = reply->unchanged = 1;
         return reply;
     }
     struct error err = {0};
-    roots = files_roots(request->roots, reply);
+    roots = files_roots(request, reply);
     if (answer(request, &roots, reply, &err) == 0 &&
         text_check_message(&reply->base, TEXT_MAX_BYTES, &err) == 0) {
         return reply;

@@ -161,12 +161,15 @@ static int open_saver(struct rank *r, struct error *err)
 /* Checked again here, where the files are opened: a link may have been turned since the probe. */
 static struct roots allowed(const struct rank *r)
 {
-    const Roots *m = r->options->start->start->roots;
-    return m != NULL ? (struct roots){.limited = true,
-                                      .tenant = m->tenant,
-                                      .dirs = (const char *const *)m->read,
-                                      .num = m->n_read}
-                     : (struct roots){0};
+    const Start *start = r->options->start->start;
+    struct roots roots = {.hidden = start->private_dir};
+    if (start->roots != NULL) {
+        roots.limited = true;
+        roots.tenant = start->roots->tenant;
+        roots.dirs = (const char *const *)start->roots->read;
+        roots.num = start->roots->n_read;
+    }
+    return roots;
 }
 
 static int open_loader(struct rank *r, struct error *err)

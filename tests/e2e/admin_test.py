@@ -42,7 +42,8 @@ class Server:
         config = FOLDER / "tandemd.yaml"
         config.write_text(f"data_dir: {FOLDER}/data\ndevices: 2\nlisten: ['{self.address}']\nroots:\n"
                           f"  - {{tenant: red, read: [{FOLDER}/red]}}\n"
-                          f"  - {{tenant: blue, read: [{FOLDER}/blue]}}\n")
+                          f"  - {{tenant: blue, read: [{FOLDER}/blue]}}\n"
+                          f"  - {{tenant: wide, read: [{FOLDER}]}}\n")
         self.start()
 
     def start(self):
@@ -134,6 +135,24 @@ class Admin(unittest.TestCase):
         self.assertNotIn(f"{FOLDER}/blue\n", said.replace(f"model.path: {FOLDER}/blue", ""))
         nothing = self.refused("ann", "submit", job_file("theirs", FOLDER / "blue2"))
         self.assertEqual(nothing.replace("blue2", "blue"), said)
+
+    # Not even a root that holds the server's own folder opens that.
+    def test_no_tenant_trains_on_the_servers_own_files(self):
+        tandem("operator", "admin", "tenant", "add", "wide")
+        make_user("wim", "wide", "member")
+        job = job_file("steal", FOLDER / "red")
+        (FOLDER / "red/aside").symlink_to(FOLDER / "data/tandem.db")
+        for path in ("data/tandem.db", "data/jobs/../tandem.db", "red/aside"):
+            said = self.refused("wim", "submit", job, "--set",
+                                f"data.train.0.path={FOLDER}/{path}", "--set",
+                                "data.train.0.format=text")
+            self.assertIn("the server's data folder", said)
+        done = tandem("wim", "submit", job, "-q").stdout.strip()
+        tandem("wim", "watch", done)
+        tandem("wim", "submit", job, "--dry-run", "--set",
+               f"model.path={FOLDER}/data/jobs/{done}/export")
+        (FOLDER / "red/door").symlink_to(FOLDER / "data/jobs" / done / "export")
+        self.refused("wim", "submit", job, "--set", f"model.path={FOLDER}/red/door")
 
     def test_a_token_ends_when_it_is_told_to(self):
         make_user("rot", "red", "viewer")

@@ -295,10 +295,10 @@ static void a_tenant_has_its_own_roots_or_the_common_ones(void **state)
     Roots *both[] = {&all, &red};
     struct allowed *a;
     assert_null(allowed_for(NULL, "red"));
-    assert_int_equal(allowed_new(&a, NULL, 0, NULL), 0);
+    assert_int_equal(allowed_new(&a, NULL, 0, NULL, NULL), 0);
     assert_null(allowed_for(a, "red"));
     allowed_free(a);
-    assert_int_equal(allowed_new(&a, both, 2, NULL), 0);
+    assert_int_equal(allowed_new(&a, both, 2, "/data/server", NULL), 0);
     Roots *r = allowed_for(a, "red");
     assert_int_equal(r->n_read, 2);
     msg_free(r);
@@ -307,7 +307,7 @@ static void a_tenant_has_its_own_roots_or_the_common_ones(void **state)
     assert_int_equal(r->n_read, 1);
     msg_free(r);
     allowed_free(a);
-    assert_int_equal(allowed_new(&a, both + 1, 1, NULL), 0);
+    assert_int_equal(allowed_new(&a, both + 1, 1, NULL, NULL), 0);
     r = allowed_for(a, "blue");
     assert_non_null(r);
     assert_int_equal(r->n_read, 0);
@@ -333,18 +333,18 @@ static void roots_that_can_not_be_are_refused(void **state)
         r.read = dirs;
         r.n_read = 1;
         Roots *list[] = {&r};
-        assert_int_equal(allowed_new(&a, list, 1, &err), -1);
+        assert_int_equal(allowed_new(&a, list, 1, NULL, &err), -1);
         assert_non_null(strstr(err.text, cases[i].words));
     }
     Roots one = ROOTS__INIT, two = ROOTS__INIT;
     one.tenant = two.tenant = "red";
     Roots *twice[] = {&one, &two};
-    assert_int_equal(allowed_new(&a, twice, 2, &err), -1);
+    assert_int_equal(allowed_new(&a, twice, 2, NULL, &err), -1);
     assert_non_null(strstr(err.text, "roots.1: tenant red a second time"));
     char *odd[] = {"/data/a..b/..c"};
     one.read = odd;
     one.n_read = 1;
-    assert_int_equal(allowed_new(&a, twice, 1, &err), 0);
+    assert_int_equal(allowed_new(&a, twice, 1, NULL, &err), 0);
     allowed_free(a);
 }
 

@@ -254,6 +254,52 @@ static void no_root_allows_nothing_and_no_limit_everything(void **state)
     }
 }
 
+/* What the server keeps for itself is no job's data, whichever way leads there. */
+static void the_hidden_folder_is_refused_but_for_its_jobs(void **state)
+{
+    (void)state;
+    char hidden[128];
+    static const char *const red_dirs[] = {"/"};
+    assert_int_equal(fs_mkdirs(in_tmp("data/jobs/7"), 0755, NULL), 0);
+    assert_int_equal(fs_mkdirs(in_tmp("data/jobs/8"), 0755, NULL), 0);
+    assert_int_equal(fs_mkdirs(in_tmp("data/jobs2"), 0755, NULL), 0);
+    assert_int_equal(fs_mkdirs(in_tmp("data2"), 0755, NULL), 0);
+    put("data/tandem.db", "out");
+    put("data/jobs2/x", "out");
+    put("data/jobs/7/x", "in");
+    put("data/jobs/8/x", "in");
+    put("data/jobs/x", "in");
+    make_link("../8/x", "data/jobs/7/other");
+    make_link("x", "data/jobs/7/same");
+    put("data2/x", "in");
+    make_link("../data/tandem.db", "red/db");
+    make_link("data", "red_data");
+    snprintf(hidden, sizeof hidden, "%s/data", tmp);
+    const struct roots both[] = {
+        {.hidden = hidden},
+        {.limited = true, .tenant = "red", .dirs = red_dirs, .num = 1, .hidden = hidden}};
+    static const char *const no[] = {"data/tandem.db",         "red/db",
+                                     "red_data/tandem.db",     "data/jobs2/x",
+                                     "data/jobs/../tandem.db", "red_data/jobs/7/x",
+                                     "data/jobs/7/other",      "data/jobs/x",
+                                     "data/jobs/7/../8/x"};
+    static const char *const yes[] = {"data/jobs/7/x",     "data/jobs/8/x", "data/jobs/7/same",
+                                      "data//./jobs/7//x", "data2/x",       "red/x"};
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
+            struct error err = {0};
+            assert_int_equal(roots_open(&both[k], in_tmp(no[i]), NULL, &err), -1);
+            assert_int_equal(err.code, ERR_PERMISSION_DENIED);
+            assert_non_null(strstr(err.text, "leads into the server's data folder"));
+        }
+        for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) {
+            int fd = roots_open(&both[k], in_tmp(yes[i]), NULL, NULL);
+            assert_true(fd >= 0);
+            close(fd);
+        }
+    }
+}
+
 static void many_long_roots_make_a_message_that_says_how_many(void **state)
 {
     (void)state;
@@ -400,6 +446,7 @@ int main(void)
         T(loops_and_odd_files_end),
         T(magic_links_are_not_followed),
         T(no_root_allows_nothing_and_no_limit_everything),
+        T(the_hidden_folder_is_refused_but_for_its_jobs),
         T(many_long_roots_make_a_message_that_says_how_many),
         T(a_link_that_turns_never_leads_out),
         T(no_path_through_any_links_leads_out),
