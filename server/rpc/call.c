@@ -146,13 +146,20 @@ static void on_close(struct call *c, bool ok)
     batch_back(c);
 }
 
-bool wire_call_is_late(struct call *c, int64_t opened_ms, int64_t end_ms)
+bool wire_call_is_late(struct call *c, int64_t then_ms)
 {
     pthread_mutex_lock(&c->lock);
-    bool late = !c->closed && ((!c->heard && c->opened_ms < opened_ms) ||
-                               ((c->ending || c->end_pending) && c->end_ms < end_ms));
+    bool late = !c->closed && !c->heard && c->opened_ms < then_ms;
     pthread_mutex_unlock(&c->lock);
     return late;
+}
+
+bool wire_call_is_stuck(struct call *c, int64_t then_ms)
+{
+    pthread_mutex_lock(&c->lock);
+    bool stuck = !c->closed && (c->ending || c->end_pending) && c->end_ms < then_ms;
+    pthread_mutex_unlock(&c->lock);
+    return stuck;
 }
 
 bool wire_call_past_deadline(const struct call *c)

@@ -19,7 +19,6 @@ enum {
     MANY_CALLS = 64,
     HARD_MAX_CALLS = 65536, /* for connections that have few */
     FEW_CALLS = 4,
-    MAX_END_MS = 600000, /* that a peer may take to read what a call has ended with */
     /* A stream that the client has ended is ours until its last batch is back. */
     MAX_CALLS_PER_CONNECTION = SERVER_MAX_STREAMS * 3 / 2,
     MAX_BEARER_BYTES = 512,
@@ -274,8 +273,11 @@ void server_sweep_calls(struct server *s)
     int64_t now = clock_mono_ms();
     pthread_mutex_lock(&s->lock);
     for (struct call *c = s->live; c; c = c->next) {
-        if (wire_call_is_late(c, now - s->options.first_message_ms, now - MAX_END_MS)) {
+        if (wire_call_is_late(c, now - s->options.first_message_ms)) {
             wire_call_cut(c, ERR_DEADLINE_EXCEEDED, "the call took too long");
+        }
+        if (wire_call_is_stuck(c, now - s->options.unread_end_ms) && c->member) {
+            crowd_hang_up(c->member); /* a batch that isn't written comes back no other way */
         }
     }
     pthread_mutex_unlock(&s->lock);

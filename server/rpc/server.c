@@ -23,6 +23,7 @@ enum {
     MAX_READ_BYTES = 65536,
     SWEEP_MS = 1000,
     FIRST_MESSAGE_MS = 30000,
+    UNREAD_END_MS = 600000,
     IDLE_CONNECTION_MS = 1800000,
     STUCK_STREAM_MS = 250, /* what a peer that doesn't read may delay a stop */
     WARN_EVERY_MS = 60000,
@@ -315,6 +316,9 @@ int server_new(struct server **out, const struct server_options *options, struct
     }
     if (!s->options.first_message_ms) {
         s->options.first_message_ms = FIRST_MESSAGE_MS;
+    }
+    if (!s->options.unread_end_ms) {
+        s->options.unread_end_ms = UNREAD_END_MS;
     }
     if (!s->options.idle_connection_ms) {
         s->options.idle_connection_ms = IDLE_CONNECTION_MS;

@@ -68,9 +68,10 @@ struct server_options {
     /* Of connections over TLS; 0 = no limit. Those of this host are counted in the first only. */
     int max_connections, max_connections_per_address;
     int64_t handshake_ms; /* 0 = BRIDGE_HANDSHAKE_MS */
-    /* What is too slow to be meant well: a call without its first message, and a connection
-     * without a call, are ended after so long. 0 = half a minute, half an hour. */
-    int64_t first_message_ms, idle_connection_ms;
+    /* What is too slow to be meant well is ended after so long: a call without its first message, a
+     * connection whose client doesn't read how a call has ended, one without a call. 0 = half a
+     * minute, ten minutes, half an hour. */
+    int64_t first_message_ms, unread_end_ms, idle_connection_ms;
 };
 
 /* Listens, but serves nobody before server_start: connections wait. */

@@ -92,8 +92,10 @@ void wire_call_abort(struct call *c, enum error_code code, const char *text);
 void wire_call_cut(struct call *c, enum error_code code, const char *text);
 /* Ends one that nothing was sent on, and that is not to wait until its peer has read why. */
 void wire_call_drop(struct call *c, enum error_code code, const char *text);
-/* Opened before opened_ms without a message so far, or ended before end_ms and still not gone. */
-bool wire_call_is_late(struct call *c, int64_t opened_ms, int64_t end_ms);
+/* Opened before then, and no message so far. */
+bool wire_call_is_late(struct call *c, int64_t then_ms);
+/* Ended before then, and still not gone: its peer doesn't read. */
+bool wire_call_is_stuck(struct call *c, int64_t then_ms);
 bool wire_call_past_deadline(const struct call *c);
 
 /* dispatch.c: the rules of what comes in. */

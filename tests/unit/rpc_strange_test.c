@@ -222,6 +222,7 @@ static struct server *impatient_server(struct fixture *f, char *target, size_t s
                                .ctx = f,
                                .authenticate = rpc_authenticate,
                                .first_message_ms = 50,
+                               .unread_end_ms = 50,
                                .idle_connection_ms = 50};
     struct server *s;
     struct error err;
@@ -276,6 +277,67 @@ static void connection_without_a_call_is_closed(void **state)
     server_free(server);
 }
 
+static void frame(int fd, int kind, int flags, int stream, const void *data, size_t len)
+{
+    const uint8_t head[9] = {
+        0, (uint8_t)(len >> 8), (uint8_t)len, (uint8_t)kind, (uint8_t)flags, 0, 0,
+        0, (uint8_t)stream};
+    assert_int_equal(fs_write_all(fd, head, sizeof head), 0);
+    assert_int_equal(fs_write_all(fd, data, len), 0);
+}
+
+/* A header that is written out, both parts shorter than 127 bytes. */
+static size_t put_header(uint8_t *out, const char *name, const char *value)
+{
+    size_t n = strlen(name), v = strlen(value);
+    out[0] = 0;
+    out[1] = (uint8_t)n;
+    memcpy(out + 2, name, n);
+    out[2 + n] = (uint8_t)v;
+    memcpy(out + 3 + n, value, v);
+    return 3 + n + v;
+}
+
+/* A client that asks and gives no room for the answer holds its call for a while, not for ever. */
+static void connection_that_reads_no_answer_is_closed(void **state)
+{
+    struct fixture *f = *state;
+    static const uint8_t no_window[] = {0, 4, 0, 0, 0, 0}, request[] = {0, 0, 0, 0, 3, 10, 1, 'a'};
+    static const char *const fields[][2] = {{":method", "POST"},
+                                            {":scheme", "http"},
+                                            {":path", "/tandem.v1.Jobs/Get"},
+                                            {":authority", "x"},
+                                            {"content-type", "application/grpc"},
+                                            {"te", "trailers"},
+                                            {"authorization", "Bearer user-token"}};
+    char target[64], bytes[512];
+    uint8_t block[512];
+    size_t len = 0;
+    struct server *server = impatient_server(f, target, sizeof target);
+    struct sockaddr_in sa = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)server_port(server, 0)),
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct timeval limit = {.tv_sec = WAIT_MS / 1000};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        len += put_header(block + len, fields[i][0], fields[i][1]);
+    }
+    assert_int_equal(fs_write_all(fd, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24), 0);
+    frame(fd, 4, 0, 0, no_window, sizeof no_window);
+    frame(fd, 1, 4, 1, block, len);
+    frame(fd, 0, 1, 1, request, sizeof request);
+    await(f->num_messages == 1);
+    ssize_t n;
+    while ((n = read(fd, bytes, sizeof bytes)) > 0) {
+    }
+    assert_true(n == 0 || errno == ECONNRESET);
+    await(f->num_closed == 1);
+    close(fd);
+    server_free(server);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, rpc_setup, rpc_teardown)
@@ -283,7 +345,7 @@ int main(void)
         T(missing_methods_are_named),           T(malformed_messages_are_refused),
         T(compressed_messages_are_refused),     T(strange_connections_disturb_nobody),
         T(running_out_of_descriptors_heals),    T(call_without_its_message_is_ended),
-        T(connection_without_a_call_is_closed),
+        T(connection_without_a_call_is_closed), T(connection_that_reads_no_answer_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
