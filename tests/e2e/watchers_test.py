@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""[35] A thousand watchers of one job, and hundreds across several: each gets all that it should. Watchers that
-don't read lose samples, are told how many, and cost nobody else anything."""
+"""[35] A thousand watchers of one job, and hundreds across several: each gets all that it should.
+Watchers that don't read lose samples, are told how many, and cost nobody else anything."""
 import asyncio
 import os
 import pathlib
