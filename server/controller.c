@@ -150,10 +150,17 @@ static int run_batch(struct controller *c, struct mailbox_node *first, struct ma
     if (store_begin(c->options.store, err) != 0) {
         return -1;
     }
+    const struct world *w = &c->options.world;
     for (struct mailbox_node *n = first; n != end; n = n->next) {
+        if (w->runs) {
+            w->runs(w->ctx, (const struct mail *)n);
+        }
         if (run_mail(c, (struct mail *)n, err) != 0) {
             return -1;
         }
+    }
+    if (w->runs) {
+        w->runs(w->ctx, NULL);
     }
     if (attempts_tick(c, err) != 0) {
         return -1;
@@ -206,17 +213,9 @@ static struct mailbox_node *chained(struct mailbox_node *first, struct mailbox_n
     return first;
 }
 
-void controller_step(struct controller *c, struct mailbox_node *chain)
+/* False: a batch could not be committed; it and what is behind it wait. */
+static bool run_batches(struct controller *c, struct mailbox_node *chain)
 {
-    chain = chained(c->backlog, chain);
-    c->backlog = NULL;
-    if (c->retry_ms && c->options.world.mono_ms(c->options.world.ctx) < c->retry_ms) {
-        c->backlog = chain;
-        return;
-    }
-    if (!chain && controller_wait_ms(c) != 0) {
-        return;
-    }
     do {
         struct mailbox_node *end = chain;
         for (int i = 0; i < BATCH_MAX && end; i++) {
@@ -228,7 +227,7 @@ void controller_step(struct controller *c, struct mailbox_node *chain)
             log_error("a batch was not committed: %s", err.text);
             c->backlog = chained(give_up_batch(c, chain, end, &err), end);
             c->retry_ms = c->options.world.mono_ms(c->options.world.ctx) + COMMIT_RETRY_MS;
-            return;
+            return false;
         }
         c->retry_ms = 0;
         settle(c);
@@ -239,6 +238,27 @@ void controller_step(struct controller *c, struct mailbox_node *chain)
             chain = next;
         }
     } while (chain);
+    return true;
+}
+
+void controller_step(struct controller *c, struct mailbox_node *chain)
+{
+    const struct world *w = &c->options.world;
+    bool rests = c->retry_ms && w->mono_ms(w->ctx) < c->retry_ms;
+    bool is_idle = !chain && !c->backlog && controller_wait_ms(c) != 0;
+    if (!rests && !is_idle && w->begins) {
+        w->begins(w->ctx, chain);
+    }
+    chain = chained(c->backlog, chain);
+    c->backlog = NULL;
+    if (rests) {
+        c->backlog = chain;
+    } else if (!is_idle) {
+        bool committed = run_batches(c, chain);
+        if (w->ends) {
+            w->ends(w->ctx, committed);
+        }
+    }
 }
 
 int64_t controller_wait_ms(struct controller *c)
@@ -300,9 +320,17 @@ struct mailbox *controller_mailbox(struct controller *c)
 
 int controller_open(struct controller *c, struct error *err)
 {
-    c->now_ms = c->options.world.mono_ms(c->options.world.ctx);
+    const struct world *w = &c->options.world;
+    if (w->begins) {
+        w->begins(w->ctx, NULL);
+    }
+    c->now_ms = w->mono_ms(w->ctx);
     c->schedule = true;
-    return load_all(c, err) != 0 ? -1 : attempts_adopt(c, err);
+    int rc = load_all(c, err) != 0 ? -1 : attempts_adopt(c, err);
+    if (w->ends) {
+        w->ends(w->ctx, rc == 0);
+    }
+    return rc;
 }
 
 void controller_free(struct controller *c)

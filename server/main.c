@@ -35,6 +35,7 @@
 #include "server/restore.h"
 #include "server/retention.h"
 #include "server/owner.h"
+#include "server/record.h"
 #include "server/run_as.h"
 #include "server/secrecy.h"
 #include "server/world_real.h"
@@ -52,6 +53,7 @@ struct tandemd {
     char bin_dir[PATH_MAX];
     struct app app;
     struct world_real parts;
+    struct record *record;
     struct owner *owner;
     struct retention *retention;
     struct allowed *allowed; /* NULL without --config */
@@ -183,6 +185,13 @@ static int start_threads(struct tandemd *d, struct error *err)
     o.allowed = d->allowed;
     o.lease_ms = lease_ttl_ms(d->parts.lease);
     o.run_as = d->run_as;
+    if (known >= 0 && d->options.record) {
+        if (record_new(&d->record, d->options.record, db, err) != 0) {
+            store_close(store);
+            return -1;
+        }
+        o.world = record_world(d->record, &o, o.world);
+    }
     if (known < 0 || controller_new(&d->app.controller, &o, err) != 0) {
         store_close(store);
         return -1;
@@ -335,6 +344,7 @@ static void stop(struct tandemd *d)
     }
     retention_stop(d->retention);
     owner_free(d->owner);
+    record_free(d->record);
     launching_free(d->parts.launching);
     probing_free(d->parts.probing);
     query_free(d->app.query);

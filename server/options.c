@@ -32,6 +32,8 @@ static const char help[] =
     "  --check          say what is wrong with the file, or what it comes to; start nothing\n"
     "  --restore FILE   put a backup (Admin.Backup) in the place of DIR's database; no server may\n"
     "                   run on DIR; jobs that do are stopped; the old database is kept\n"
+    "  --record DIR     record all that happens to jobs there, for tandem-replay: job files, no\n"
+    "                   tokens; 8 starts of at most 256 MiB\n"
     "  --version, --help\n"
     "\n"
     "A first run:\n"
@@ -61,6 +63,9 @@ static int take(struct options *o, int letter, const char *value, struct error *
         return 0;
     case 'r':
         o->restore = value;
+        return 0;
+    case 'R':
+        o->record = value;
         return 0;
     case 'k':
         o->check = true;
@@ -156,6 +161,7 @@ static int take_config(struct options *o, struct error *err)
         return settings_fail(f, err, "devices", "%d: wants 0 (the cores) to 1024", c->devices);
     }
     o->devices = o->devices ? o->devices : c->devices;
+    o->record = o->record ? o->record : c->record_dir;
     return take_listen(o, err) || settings_check(f, err) ? -1 : 0;
 }
 
@@ -216,17 +222,12 @@ void options_print(const struct options *o)
 int options_parse(struct options *o, int argc, char **argv, struct error *err)
 {
     static const struct option names[] = {
-        {"dev", no_argument, NULL, 'D'},
-        {"data-dir", required_argument, NULL, 'd'},
-        {"listen", required_argument, NULL, 'l'},
-        {"devices", required_argument, NULL, 'n'},
-        {"restore", required_argument, NULL, 'r'},
-        {"config", required_argument, NULL, 'c'},
-        {"check", no_argument, NULL, 'k'},
-        {"cluster", required_argument, NULL, 'C'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
+        {"dev", no_argument, NULL, 'D'},           {"data-dir", required_argument, NULL, 'd'},
+        {"listen", required_argument, NULL, 'l'},  {"devices", required_argument, NULL, 'n'},
+        {"restore", required_argument, NULL, 'r'}, {"record", required_argument, NULL, 'R'},
+        {"config", required_argument, NULL, 'c'},  {"check", no_argument, NULL, 'k'},
+        {"cluster", required_argument, NULL, 'C'}, {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
     };
     memset(o, 0, sizeof *o);
     int letter;

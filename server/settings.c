@@ -234,8 +234,5 @@ int settings_check(const struct settings *c, struct error *err)
         check_numbers(c, "retention", v->retention ? &v->retention->base : NULL, MAX_DAYS, err)) {
         return -1;
     }
-    if (v->record_dir) {
-        return settings_fail(c, err, "record_dir", "recording is not built yet; leave it out");
-    }
-    return 0;
+    return v->record_dir ? check_absolute(c, "record_dir", v->record_dir, err) : 0;
 }

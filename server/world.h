@@ -51,6 +51,11 @@ struct world {
     bool (*no_room)(void *ctx, char *why, size_t size);
     /* Carries out what is committed. What it takes over it sets to NULL in *o. */
     void (*deliver)(void *ctx, struct out *o);
+    /* A step begins, with that mail (and the controller's own); a mail of it is run (NULL: none any
+     * more); the step has ended. All NULL = nobody wants to know. */
+    void (*begins)(void *ctx, const struct mailbox_node *chain);
+    void (*runs)(void *ctx, const struct mail *m);
+    void (*ends)(void *ctx, bool committed);
 };
 
 #endif

@@ -546,7 +546,7 @@ class ConfigFile(Case):
             (base + "run_as: [{tenant: a, user: no-such-user}]\n", "run_as.0.user", "no user"),
             (base + "run_as: [{tenant: a, user: root}]\n", "run_as.0.user", "never"),
             (base + "retention: {audit_days: 40000}\n", ":2: retention.audit_days", "0 to"),
-            (base + "record_dir: /tmp\n", ":2: record_dir", "not built yet"),
+            (base + "record_dir: here\n", ":2: record_dir", "absolute"),
             (base + "devices: 5000\n", ":2: devices", "1024"),
         ]:
             with self.subTest(text):

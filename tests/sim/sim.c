@@ -28,6 +28,11 @@ struct sim *sim_current(void)
     return current;
 }
 
+void sim_set_current(struct sim *s)
+{
+    current = s;
+}
+
 /* ---- events ---- */
 
 static bool before(const struct sim_event *a, const struct sim_event *b)

@@ -101,6 +101,7 @@ bool sim_run_seeds(const struct sim_profile *p, uint64_t first, uint64_t num,
 
 /* The simulation that runs. */
 struct sim *sim_current(void);
+void sim_set_current(struct sim *s);
 void sim_at(struct sim *s, int64_t at_us, sim_fn run, sim_fn drop, void *arg, int64_t n);
 void sim_after(struct sim *s, int64_t delay_us, sim_fn run, sim_fn drop, void *arg, int64_t n);
 /* An invariant broke. The first one counts. */

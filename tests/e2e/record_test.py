@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""What a real server recorded, run through the controller again, gives the same events: submits, a
+cancel, a killed gang, a pause; a server that is killed, and one that is stopped in good order."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from bench_of_programs import BIN, Server, link_programs, make_stubs, new_folder, processes, wait_for
+
+REPLAY = BIN / "tandem-replay"
+
+
+def setUpModule():
+    global folder, m, programs, server, records
+    folder = new_folder()
+    m = make_stubs(folder)
+    programs = link_programs(folder / "bin", "fake_rank")
+    records = folder / "records"
+    server = Server(m, folder, programs)
+    server.stop()
+    server.args = ["--record", str(records)]
+    server.start()
+
+
+def tearDownModule():
+    for pid in processes(programs):
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def replay(number, after):
+    return subprocess.run([REPLAY, records / f"record-{number}.log", records / f"record-{number}.db",
+                           after], capture_output=True, text=True, timeout=120)
+
+
+class Replayed(unittest.TestCase):
+    def test_a_killed_and_a_stopped_server(self):
+        ref = lambda job: m.jobs.JobRef(job=str(job))
+        first = [server.submit(server.spec(f"first-{i}", steps=30), key=f"key-{i}")
+                 for i in range(3)]
+        self.assertEqual(server.submit(server.spec("first-0", steps=30), key="key-0"), first[0])
+        for job in first:
+            server.wait_state(job, "SUCCEEDED")
+        stays = server.submit(server.spec("stays", steps=100000))
+        server.wait_state(stays, "RUNNING")
+        server.kill()
+
+        server.start()
+        wait_for("the gang to be attached again", lambda: server.get(stays).step > 0)
+        server.jobs.Cancel(ref(stays), timeout=60)
+        paused = server.submit(server.spec("paused", steps=100000))
+        server.wait_state(paused, "RUNNING")
+        server.jobs.Pause(ref(paused), timeout=60)
+        server.wait_state(paused, "PAUSED")
+        server.wait_state(stays, "CANCELLED")
+        wait_for("all devices to be free", lambda: not any(server.holders()))
+        self.assertEqual(server.stop(), 0)
+
+        killed = replay(1, records / "record-2.db")
+        self.assertEqual(killed.returncode, 0, killed.stdout + killed.stderr)
+        stopped = replay(2, server.data / "tandem.db")
+        self.assertEqual(stopped.returncode, 0, stopped.stdout + stopped.stderr)
+        self.assertNotIn("killed", stopped.stdout)
+        print(killed.stdout, stopped.stdout, end="")
+
+        # Against another's end it must not be the same.
+        wrong = replay(2, records / "record-1.db")
+        self.assertEqual(wrong.returncode, 1, wrong.stdout)
+
+        secrets = [p.read_bytes() for p in folder.rglob("dev-token")]
+        for log in records.glob("*.log"):
+            self.assertEqual(log.stat().st_mode & 0o77, 0)
+            for secret in secrets:
+                self.assertNotIn(secret.strip(), log.read_bytes())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
