@@ -180,6 +180,7 @@ void sim_server_boot(struct sim *s)
     }
     v->generation++;
     v->num_tokens = 0;
+    v->busy_us = s->now_us; /* what held the last one up is over */
     v->app.data_dir = SIM_DATA_DIR;
     sim_server_rot(s);
     int rc = make_parts(s, &err);
