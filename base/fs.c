@@ -1,5 +1,6 @@
 #include "base/fs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -9,8 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <ftw.h>
 
 int fs_check_regular(int fd, const char *path, struct stat *st, struct error *err)
 {
@@ -183,20 +182,65 @@ int fs_mkdirs(const char *path, mode_t mode, struct error *err)
     return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+/* Depth of folders that are removed: each holds a descriptor open. */
+#define REMOVE_DEPTH_MAX 64
+
+static int remove_at(int dir, const char *name, int depth);
+
+/* What lies in an open folder. Takes fd. -1: errno says why. */
+static int remove_inside(int fd, int depth)
 {
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path) == 0 || errno == ENOENT ? 0 : -1;
+    DIR *d = fdopendir(fd);
+    if (!d) {
+        int e = errno;
+        close(fd);
+        errno = e;
+        return -1;
+    }
+    int rc = 0, e = 0;
+    for (struct dirent *entry; rc == 0 && (errno = 0, entry = readdir(d));) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            rc = remove_at(dirfd(d), entry->d_name, depth);
+        }
+    }
+    e = errno;
+    closedir(d);
+    errno = e;
+    return rc == 0 && e == 0 ? 0 : -1;
+}
+
+/* By open folders, never by a path: who may write there could swap a folder for a link. */
+static int remove_at(int dir, const char *name, int depth)
+{
+    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT) {
+        return 0;
+    }
+    if (errno != EISDIR) {
+        return -1;
+    }
+    if (depth == 0) {
+        errno = ELOOP;
+        return -1;
+    }
+    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : -1;
+    }
+    if (remove_inside(fd, depth - 1) != 0) {
+        return -1;
+    }
+    return unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+int fs_remove_tree_at(int dir, const char *name, struct error *err)
+{
+    return remove_at(dir, name, REMOVE_DEPTH_MAX) == 0 ? 0
+                                                       : error_errno(err, errno, "remove %s", name);
 }
 
 int fs_remove_tree(const char *path, struct error *err)
 {
-    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT) {
-        return error_errno(err, errno, "remove %s", path);
-    }
-    return 0;
+    return fs_remove_tree_at(AT_FDCWD, path, err);
 }
 
 bool fs_exists(const char *path)

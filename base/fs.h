@@ -26,8 +26,11 @@ int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode,
 
 /* Makes a folder and those above it; an existing folder is fine. */
 int fs_mkdirs(const char *path, mode_t mode, struct error *err);
-/* Removes a file, or a folder with all in it; a missing one is fine. Follows no links. */
+/* Removes a file, or a folder with all in it, at most 64 deep; a missing one is fine. Follows no
+ * links below path, also if others put some there meanwhile. */
 int fs_remove_tree(const char *path, struct error *err);
+/* The same, of a name in an open folder. */
+int fs_remove_tree_at(int dir, const char *name, struct error *err);
 int fs_fsync_dir(const char *path, struct error *err);
 bool fs_exists(const char *path);
 /* dir/name into out; false if it doesn't fit. */

@@ -1,10 +1,13 @@
 #include "server/retention.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -40,7 +43,8 @@ struct round {
     struct sweep_cursor at;
     struct sweep_job jobs[JOBS_A_TIME]; /* ENDED: to be looked at; LOGS: files to be removed */
     size_t num_jobs, next_job;
-    bool removed; /* LOGS: the files of jobs are gone */
+    bool gone[JOBS_A_TIME]; /* LOGS: the files of jobs[i] are */
+    int64_t logs_job;       /* LOGS: up to here it was tried */
 };
 
 struct retention {
@@ -154,13 +158,13 @@ static int sweep_jobs(const struct retention *r, struct store *s, struct round *
 
 static int sweep_logs(struct store *s, struct round *at, struct error *err)
 {
-    for (size_t i = 0; at->removed && i < at->num_jobs; i++) {
-        if (sweep_logs_done(s, &at->jobs[i], err) != 0) {
+    for (size_t i = 0; i < at->num_jobs; i++) {
+        if (at->gone[i] && sweep_logs_done(s, &at->jobs[i], err) != 0) {
             return -1;
         }
+        at->logs_job = at->jobs[i].job;
     }
-    at->removed = false;
-    if (sweep_logs_going(s, at->jobs, JOBS_A_TIME, &at->num_jobs, err) != 0) {
+    if (sweep_logs_going(s, at->logs_job, at->jobs, JOBS_A_TIME, &at->num_jobs, err) != 0) {
         return -1;
     }
     at->phase = at->num_jobs == 0 ? PHASE_DONE : PHASE_LOGS;
@@ -194,33 +198,53 @@ static void free_piece(struct mail *base)
 
 /* ---- sweep thread ---- */
 
+/* The job's logs. The folder may be a tenant's, who could put a link there to somebody else's: that
+ * is no folder of logs. */
+static int open_logs(const struct retention *r, int64_t job)
+{
+    char folder[PATH_MAX];
+    int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    if (!job_dir(folder, sizeof folder, r->data_dir, job)) {
+        errno = ENOENT;
+        return -1;
+    }
+    int own = open(folder, flags);
+    int logs = own < 0 ? -1 : openat(own, "logs", flags), errnum = errno;
+    if (own >= 0) {
+        close(own);
+    }
+    errno = errnum;
+    return logs;
+}
+
 /* Attempts up to the latest of the time when they were marked: the job may run again by now. */
 static bool remove_logs(const struct retention *r, const struct sweep_job *j)
 {
-    char folder[PATH_MAX], path[PATH_MAX + 32];
+    char name[32];
     struct error err = {0};
-    if (!job_dir(folder, sizeof folder, r->data_dir, j->job)) {
-        return true;
+    int logs = open_logs(r, j->job);
+    bool removed = logs >= 0 || errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+    if (!removed) {
+        error_errno(&err, errno, "open");
     }
-    for (int32_t a = 1; a <= j->attempt; a++) {
-        snprintf(path, sizeof path, "%s/logs/attempt-%d", folder, a);
-        if (fs_remove_tree(path, &err) != 0) {
-            log_warn("retention: %s", err.text);
-            return false;
-        }
+    for (int32_t a = 1; logs >= 0 && removed && a <= j->attempt; a++) {
+        snprintf(name, sizeof name, "attempt-%d", a);
+        removed = fs_remove_tree_at(logs, name, &err) == 0;
     }
-    return true;
+    if (logs >= 0) {
+        close(logs);
+    }
+    if (!removed) {
+        log_warn("retention: logs of job %lld: %s", (long long)j->job, err.text);
+    }
+    return removed;
 }
 
 static void remove_files(struct retention *r)
 {
     struct round *at = &r->round;
-    at->removed = true;
     for (size_t i = 0; i < at->num_jobs; i++) {
-        at->removed = remove_logs(r, &at->jobs[i]) && at->removed;
-    }
-    if (!at->removed) {
-        at->phase = PHASE_DONE; /* with the next round */
+        at->gone[i] = remove_logs(r, &at->jobs[i]); /* else with the next round */
     }
 }
 

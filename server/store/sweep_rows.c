@@ -134,14 +134,14 @@ int sweep_logs_mark(struct store *s, int64_t job, struct error *err)
                     "i", job);
 }
 
-int sweep_logs_going(struct store *s, struct sweep_job *jobs, size_t max, size_t *num,
-                     struct error *err)
+int sweep_logs_going(struct store *s, int64_t after, struct sweep_job *jobs, size_t max,
+                     size_t *num, struct error *err)
 {
     return read_jobs(s,
                      sql_query(s, err,
                                "SELECT id, ended_us, attempt FROM jobs WHERE logs_going = 1 "
-                               "ORDER BY id LIMIT ?",
-                               "w", (int)max),
+                               "AND id > ? ORDER BY id LIMIT ?",
+                               "iw", after, (int)max),
                      jobs, max, num, err);
 }
 

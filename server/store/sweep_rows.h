@@ -26,10 +26,10 @@ int sweep_events(struct store *s, int64_t job, int max, int *num, struct error *
 int sweep_keys(struct store *s, int64_t job, struct error *err);
 
 /* Logs: mark; then the files (of attempts up to the latest); then done. going: those marked, also
- * by an earlier process. */
+ * by an earlier process, with higher numbers than after. */
 int sweep_logs_mark(struct store *s, int64_t job, struct error *err);
-int sweep_logs_going(struct store *s, struct sweep_job *jobs, size_t max, size_t *num,
-                     struct error *err);
+int sweep_logs_going(struct store *s, int64_t after, struct sweep_job *jobs, size_t max,
+                     size_t *num, struct error *err);
 int sweep_logs_done(struct store *s, const struct sweep_job *job, struct error *err);
 
 #endif

@@ -216,7 +216,12 @@ class Upgrade(unittest.TestCase):
         wait_for("no process", lambda: not processes(self.folder))
         self.s.stop()
         self.running = False
+        # Whose folder it is, its tenant's user, could have put a link there to another's logs.
+        linked = self.paused
+        shutil.rmtree(self.s.data / f"jobs/{linked}/logs")
+        (self.s.data / f"jobs/{linked}/logs").symlink_to(new)
         self.sql(f"UPDATE jobs SET ended_us = 1000 WHERE id = {self.ended}")
+        self.sql(f"UPDATE jobs SET logs_going = 1 WHERE id = {linked}")
         config = self.folder / "config.yaml"
         config.write_text(f"data_dir: {self.s.data}\n"
                           "retention: {metrics_full_days: 1, events_days: 1, logs_days: 1}\n")
@@ -235,6 +240,7 @@ class Upgrade(unittest.TestCase):
         lowest = min(zip(thin.columns[0].values, thin.steps))
         self.assertIn(lowest[1], got.steps)
         self.assertEqual(str(self.rows(young)), str(rows))
+        self.assertEqual(self.sql(f"SELECT logs_going FROM jobs WHERE id = {linked}"), [(0,)])
         self.assertTrue(list(new.iterdir()))
         self.assertTrue(self.events(young))
 

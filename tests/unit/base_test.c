@@ -5,12 +5,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -152,6 +154,44 @@ static void files_are_replaced_whole_and_read_with_a_bound(void **state)
     assert_int_equal(fs_remove_tree(dir, &err), 0);
 }
 
+/* Below a folder that is removed others may have put links, and many folders in each other. */
+static void only_what_lies_in_a_folder_is_removed_with_it(void **state)
+{
+    (void)state;
+    char top[] = "/tmp/tandem-base-XXXXXX", path[PATH_MAX], kept[PATH_MAX];
+    struct error err = {0};
+    assert_non_null(mkdtemp(top));
+    assert_true(fs_join(path, sizeof path, top, "other"));
+    assert_true(fs_join(kept, sizeof kept, path, "kept"));
+    assert_int_equal(fs_mkdirs(path, 0700, &err), 0);
+    assert_int_equal(fs_write_atomic(kept, "x", 1, 0600, &err), 0);
+    assert_true(fs_join(path, sizeof path, top, "logs/deep"));
+    assert_int_equal(fs_mkdirs(path, 0700, &err), 0);
+    assert_true(fs_join(path, sizeof path, top, "logs/link"));
+    assert_int_equal(symlink("../other", path), 0);
+    int dir = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(dir >= 0);
+    assert_int_equal(fs_remove_tree_at(dir, "logs", &err), 0);
+    assert_int_equal(fs_remove_tree_at(dir, "logs", &err), 0);
+    assert_true(fs_exists(kept));
+    /* Each level takes a descriptor. */
+    int at = dup(dir);
+    for (int i = 0; i < 70; i++) {
+        assert_int_equal(mkdirat(at, "d", 0700), 0);
+        int next = openat(at, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        close(at);
+        at = next;
+        assert_true(at >= 0);
+    }
+    assert_int_equal(fs_remove_tree_at(dir, "d", &err), -1);
+    close(at);
+    /* From the middle on it can be done. */
+    assert_int_equal(fs_remove_tree_at(dir, "d/d/d/d/d/d/d/d/d/d", &err), 0);
+    assert_int_equal(fs_remove_tree_at(dir, "d", &err), 0);
+    close(dir);
+    assert_int_equal(fs_remove_tree(top, &err), 0);
+}
+
 struct letter {
     struct mailbox_node node; /* first */
     int sender, number;
@@ -211,6 +251,7 @@ int main(void)
         cmocka_unit_test(arena_refuses_what_passes_its_cap),
         cmocka_unit_test(buf_keeps_a_nul_behind_its_content),
         cmocka_unit_test(files_are_replaced_whole_and_read_with_a_bound),
+        cmocka_unit_test(only_what_lies_in_a_folder_is_removed_with_it),
         cmocka_unit_test(mailbox_delivers_all_in_each_senders_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

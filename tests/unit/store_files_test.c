@@ -283,17 +283,19 @@ static void logs_are_marked_before_their_files_go(void **state)
         assert_int_equal(sweep_logs_mark(f->s, job, NULL), 0);
         store_close(f->s);
         assert_int_equal(store_open(&f->s, f->path, NULL), 0);
-        assert_int_equal(sweep_logs_going(f->s, going, 4, &num, NULL), 0);
+        assert_int_equal(sweep_logs_going(f->s, 0, going, 4, &num, NULL), 0);
         assert_int_equal(num, 1);
         assert_int_equal(going[0].attempt, 1);
+        assert_int_equal(sweep_logs_going(f->s, job, going, 4, &num, NULL), 0);
+        assert_int_equal(num, 0); /* it was tried, and others are next */
     }
     assert_int_equal(sweep_logs_done(f->s, &going[0], NULL), 0);
     assert_int_equal(sweep_logs_mark(f->s, job, NULL), 0); /* they are gone: no work */
-    assert_int_equal(sweep_logs_going(f->s, going, 4, &num, NULL), 0);
+    assert_int_equal(sweep_logs_going(f->s, 0, going, 4, &num, NULL), 0);
     assert_int_equal(num, 0);
     end_job(f->s, job, 900); /* it ran again */
     assert_int_equal(sweep_logs_mark(f->s, job, NULL), 0);
-    assert_int_equal(sweep_logs_going(f->s, going, 4, &num, NULL), 0);
+    assert_int_equal(sweep_logs_going(f->s, 0, going, 4, &num, NULL), 0);
     assert_int_equal(num, 1);
 }
 
