@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/printable.h"
+
 static const char *log_name = "tandem";
 static enum log_level log_min = LOG_INFO_LEVEL;
 
@@ -40,7 +42,9 @@ void log_write(enum log_level level, const char *fmt, ...)
     va_start(ap, fmt);
     int m = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
     va_end(ap);
+    size_t head = n;
     n += m < 0 ? 0 : (size_t)m < sizeof line - n - 1 ? (size_t)m : sizeof line - n - 2;
+    printable_line(line + head, n - head); /* names and paths of users may be in it */
     line[n++] = '\n';
     ssize_t written = write(STDERR_FILENO, line, n);
     (void)written; /* nowhere left to say it */

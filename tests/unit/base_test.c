@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/mailbox.h"
+#include "base/printable.h"
 #include "base/rng.h"
 
 /* Known answers of Philox4x32-10 from the authors' test vectors: another generator under the same
@@ -192,6 +193,15 @@ static void only_what_lies_in_a_folder_is_removed_with_it(void **state)
     assert_int_equal(fs_remove_tree(top, &err), 0);
 }
 
+/* What a stranger wrote moves no cursor and begins no line. */
+static void control_characters_are_taken_out_of_text(void **state)
+{
+    (void)state;
+    char line[] = "a\033]0;x\007\r\nb\t\302\233m \303\251\302\240\177";
+    printable_line(line, strlen(line));
+    assert_string_equal(line, "a?]0;x?? b ??m \303\251\302\240?");
+}
+
 struct letter {
     struct mailbox_node node; /* first */
     int sender, number;
@@ -252,6 +262,7 @@ int main(void)
         cmocka_unit_test(buf_keeps_a_nul_behind_its_content),
         cmocka_unit_test(files_are_replaced_whole_and_read_with_a_bound),
         cmocka_unit_test(only_what_lies_in_a_folder_is_removed_with_it),
+        cmocka_unit_test(control_characters_are_taken_out_of_text),
         cmocka_unit_test(mailbox_delivers_all_in_each_senders_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

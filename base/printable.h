@@ -1,0 +1,12 @@
+/* Text that others may have written, made fit for a line of a log: what could move a cursor,
+ * colour, or begin a line of its own. */
+#ifndef TANDEM_BASE_PRINTABLE_H
+#define TANDEM_BASE_PRINTABLE_H
+
+#include <stddef.h>
+
+/* In place, len bytes of UTF-8: control characters become question marks, a byte each; line breaks
+ * and tabs become blanks. */
+void printable_line(char *text, size_t len);
+
+#endif
