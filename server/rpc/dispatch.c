@@ -88,20 +88,26 @@ static void fail_unknown(struct server *s, struct call *c)
     }
 }
 
-/* The token of "authorization: Bearer TOKEN"; false: there is none. */
+/* The token of "authorization: Bearer TOKEN"; false: nothing of the kind is shown. What can't be
+ * read as one token is the empty one, which nobody has: on the operator's socket it mustn't count
+ * as none. */
 static bool find_bearer(const struct call *c, char *out, size_t size)
 {
+    int num = 0;
     for (size_t i = 0; i < c->metadata.count; i++) {
         const grpc_metadata *m = &c->metadata.metadata[i];
         size_t len = GRPC_SLICE_LENGTH(m->value);
-        if (grpc_slice_str_cmp(m->key, "authorization") == 0 && len > 7 && len - 7 < size &&
+        if (grpc_slice_str_cmp(m->key, "authorization") != 0) {
+            continue;
+        }
+        out[0] = 0;
+        if (++num == 1 && len > 7 && len - 7 < size &&
             memcmp(GRPC_SLICE_START_PTR(m->value), "Bearer ", 7) == 0) {
             memcpy(out, GRPC_SLICE_START_PTR(m->value) + 7, len - 7);
             out[len - 7] = 0;
-            return true;
         }
     }
-    return false;
+    return num > 0;
 }
 
 /* "Jobs/Cancel" of "/tandem.v1.Jobs/Cancel". */

@@ -267,6 +267,20 @@ class Doors(Case):
         with grpc.insecure_channel(f"unix:{server.data / 'tandemd.sock'}") as channel:
             m.jobs_rpc.JobsStub(channel).List(m.jobs.ListJobsRequest(), timeout=DEADLINE)
 
+    # But what is shown there is looked at: nobody becomes the operator by a token that can't be read.
+    def test_the_unix_socket_refuses_what_is_no_token(self):
+        good = ("authorization", f"Bearer {server.token}")
+        with grpc.insecure_channel(f"unix:{server.data / 'tandemd.sock'}") as channel:
+            jobs = m.jobs_rpc.JobsStub(channel)
+            for shown in ("Bearer wrong", "Bearer " + "x" * 600, "Bearer ", "Bearer", "",
+                          f"bearer {server.token}", server.token, f"Basic {server.token}"):
+                self.refused(grpc.StatusCode.UNAUTHENTICATED, jobs.List, m.jobs.ListJobsRequest(),
+                             metadata=(("authorization", shown),), timeout=DEADLINE)
+            for two in ((good, good), (good, ("authorization", "Bearer wrong"))):
+                self.refused(grpc.StatusCode.UNAUTHENTICATED, jobs.List, m.jobs.ListJobsRequest(),
+                             metadata=two, timeout=DEADLINE)
+            jobs.List(m.jobs.ListJobsRequest(), metadata=(good,), timeout=DEADLINE)
+
     def test_unknown_methods_and_garbage_get_a_clear_status(self):
         call = server.channel.unary_unary
         self.refused(grpc.StatusCode.UNIMPLEMENTED, call("/tandem.v1.Jobs/Fly"), b"", **self.how)
