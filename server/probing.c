@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -22,8 +24,22 @@
 
 extern char **environ;
 
+/* What one tenant's requests may hold while they wait, and how much that is of each. */
+#define WAITING_MAX_BYTES ((size_t)32 << 20)
+#define MAIL_BYTES 4096
+
+/* A tenant's requests that wait, oldest first. */
+struct line {
+    struct line *next; /* in the lane's ring */
+    struct mailbox_node *first, **last;
+    size_t bytes;
+    char tenant[]; /* ends with 0 */
+};
+
 /* A thread with what it has learnt. */
 struct lane {
+    pthread_mutex_t lock;
+    struct line *served; /* under lock: the ring, at the line that was served last; NULL = none */
     struct mailbox *back;
     struct worker *worker;
     struct probe_process process;
@@ -94,18 +110,106 @@ static int answer(struct lane *p, struct probe_mail *m, const struct buf *key)
     return 0;
 }
 
-static int run(void *owner, struct mail *base, struct error *err)
+/* ---- who is next ---- */
+
+static const char *tenant_of(const struct probe_mail *m)
 {
-    (void)err;
-    struct lane *p = owner;
-    struct probe_mail *m = (struct probe_mail *)base;
-    struct buf key = {0};
-    size_t n = probe_request__get_packed_size(m->request);
-    key.len = probe_request__pack(m->request, (uint8_t *)buf_reserve(&key, n));
-    answer(p, m, &key);
-    buf_free(&key);
+    if (m->mail.call) {
+        return call_caller(m->mail.call)->tenant;
+    }
+    return m->request->roots && m->request->roots->tenant ? m->request->roots->tenant : "";
+}
+
+static size_t size_of(const struct probe_mail *m)
+{
+    return MAIL_BYTES + probe_request__get_packed_size(m->request) +
+           (m->mail.message ? protobuf_c_message_get_packed_size(m->mail.message) : 0);
+}
+
+/* Lock held. The tenant's line; a new one is served last. */
+static struct line *line_of(struct lane *l, const char *tenant)
+{
+    for (struct line *a = l->served; a; a = a->next == l->served ? NULL : a->next) {
+        if (strcmp(a->tenant, tenant) == 0) {
+            return a;
+        }
+    }
+    size_t size = strlen(tenant) + 1;
+    struct line *a = malloc(sizeof *a + size);
+    ASSERT(a);
+    *a = (struct line){.next = a};
+    a->last = &a->first;
+    memcpy(a->tenant, tenant, size);
+    if (l->served) {
+        a->next = l->served->next;
+        l->served->next = a;
+    }
+    l->served = a;
+    return a;
+}
+
+/* False: the tenant has too much waiting. */
+static bool line_up(struct lane *l, struct probe_mail *m)
+{
+    size_t bytes = size_of(m);
+    pthread_mutex_lock(&l->lock);
+    struct line *a = line_of(l, tenant_of(m));
+    bool fits = !a->first || a->bytes + bytes <= WAITING_MAX_BYTES;
+    if (fits) {
+        m->mail.node.next = NULL;
+        *a->last = &m->mail.node;
+        a->last = &m->mail.node.next;
+        a->bytes += bytes;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return fits;
+}
+
+/* The oldest request of the tenant whose turn it is; NULL: none waits. */
+static struct probe_mail *next_of(struct lane *l)
+{
+    struct probe_mail *m = NULL;
+    pthread_mutex_lock(&l->lock);
+    if (l->served) {
+        struct line *a = l->served->next;
+        m = (struct probe_mail *)a->first;
+        a->first = m->mail.node.next;
+        a->bytes -= size_of(m);
+        if (a->first) {
+            l->served = a;
+        } else {
+            l->served->next = a->next;
+            l->served = a == l->served ? NULL : l->served;
+            free(a);
+        }
+    }
+    pthread_mutex_unlock(&l->lock);
+    return m;
+}
+
+static void send_back(struct lane *l, struct probe_mail *m)
+{
     m->mail.run = m->then;
-    worker_pass_on(p->worker, base, p->back);
+    mailbox_post(l->back, &m->mail.node);
+}
+
+/* Whose turn it is needn't be whose request has brought this mail: there is one for each. */
+static int run_next(void *owner, struct mail *base, struct error *err)
+{
+    (void)base;
+    (void)err;
+    struct lane *l = owner;
+    struct probe_mail *m = next_of(l);
+    if (m->mail.call && call_is_over(m->mail.call)) {
+        error_set(&m->error, ERR_CANCELLED, "the caller is gone");
+    } else {
+        struct buf key = {0};
+        size_t n = probe_request__get_packed_size(m->request);
+        key.len = probe_request__pack(m->request, (uint8_t *)buf_reserve(&key, n));
+        answer(l, m, &key);
+        buf_free(&key);
+    }
+    send_back(l, m);
     return 0;
 }
 
@@ -113,7 +217,7 @@ struct probe_mail *probe_mail_new(ProbeRequest *request, struct call *c,
                                   const ProtobufCMessage *message,
                                   int (*then)(void *, struct mail *, struct error *))
 {
-    struct probe_mail *m = mail_new(sizeof *m, run, c, message);
+    struct probe_mail *m = mail_new(sizeof *m, then, c, message);
     m->mail.free_fn = free_probe_mail;
     m->request = request;
     m->then = then;
@@ -129,6 +233,7 @@ static int open_lanes(struct probing *p, struct mailbox *back, struct error *err
     for (int i = 0; i < LANES; i++) {
         struct lane *l = &p->lanes[i];
         l->back = back;
+        pthread_mutex_init(&l->lock, NULL);
         l->process = (struct probe_process){
             .program = p->path, .spawner = p->spawner, .env = environ, .stop_fd = p->stop_fd};
         if (worker_new(&l->worker, "probe", l, NULL, err) != 0) {
@@ -158,21 +263,20 @@ int probing_new(struct probing **out, const char *bin_dir, struct mailbox *back,
     return 0;
 }
 
-static struct lane *lane_of(struct probing *p, const struct probe_mail *m)
-{
-    const char *tenant = "";
-    if (m->mail.call) {
-        tenant = call_caller(m->mail.call)->tenant;
-    } else if (m->request->roots && m->request->roots->tenant) {
-        tenant = m->request->roots->tenant;
-    }
-    return &p->lanes[rng_stream(tenant) % LANES];
-}
-
 void probing_post(struct probing *p, struct probe_mail *m)
 {
+    const char *tenant = tenant_of(m);
+    struct lane *l = &p->lanes[rng_stream(tenant) % LANES];
     m->posted_ns = clock_mono_ns();
-    worker_post(lane_of(p, m)->worker, &m->mail);
+    if (line_up(l, m)) {
+        worker_post(l->worker, mail_new(sizeof(struct mail), run_next, NULL, NULL));
+        return;
+    }
+    error_set(&m->error, ERR_RESOURCE_EXHAUSTED,
+              "%zu MB of requests of tenant %s wait to be looked at, as much as may be; try again "
+              "in a moment",
+              WAITING_MAX_BYTES >> 20, tenant);
+    send_back(l, m);
 }
 
 void probing_free(struct probing *p)
@@ -187,6 +291,10 @@ void probing_free(struct probing *p)
         if (p->lanes[i].worker) {
             worker_free(p->lanes[i].worker);
         }
+        for (struct probe_mail *m; (m = next_of(&p->lanes[i]));) {
+            mail_free(&m->mail);
+        }
+        pthread_mutex_destroy(&p->lanes[i].lock);
         probe_cache_clear(&p->lanes[i].cache);
     }
     if (p->stop_fd >= 0) {

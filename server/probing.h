@@ -1,5 +1,7 @@
 /* The probe threads: ask tandem-probe about model folders and data files, under a deadline. A
- * tenant's requests go through one of them, in order; another tenant's mostly through another.
+ * tenant's requests go through one of them, in order; another tenant's mostly through another, and
+ * tenants that share one take turns. What one tenant may have waiting is bounded, and what nobody
+ * waits for any more is passed over.
  *
  * tandemd itself touches no path that a user has named: a file server that hangs would hang it, and
  * its own rights may be wider than the tenant's. So an answer that is kept is confirmed by the

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/rng.h"
 #include "server/allowed.h"
 #include "server/msg.h"
 #include "server/probe_cache.h"
@@ -348,6 +349,75 @@ static void roots_that_can_not_be_are_refused(void **state)
     allowed_free(a);
 }
 
+/* The first two tenants' names "tN" that share a thread. */
+static void two_of_one_thread(char a[16], char b[16])
+{
+    snprintf(a, 16, "t0");
+    for (int i = 1; snprintf(b, 16, "t%d", i), rng_stream(a) % 4 != rng_stream(b) % 4;) {
+        i++;
+    }
+}
+
+/* Who asks much waits for itself: a tenant that shares its thread is not behind all of it. */
+static void tenants_that_share_a_thread_take_turns(void **state)
+{
+    (void)state;
+    char many[16], one[16], dir[32];
+    int before = 0;
+    bool found = false;
+    two_of_one_thread(many, one);
+    for (int i = 0; i < 40; i++) {
+        snprintf(dir, sizeof dir, "/not/there/%d", i); /* each a request of its own */
+        Roots *r = roots_of(many, tmp, TINY);
+        char *more = strdup(dir);
+        msg_push(&r->read, &r->n_read, more);
+        post(r);
+    }
+    post(roots_of(one, tmp, TINY));
+    for (int left = 41; left > 0;) {
+        struct mailbox_node *chain = mailbox_take(back, 60000);
+        assert_non_null(chain);
+        for (struct mailbox_node *n = chain; n; n = n->next, left--) {
+            found = found || strcmp(((struct probe_mail *)n)->request->roots->tenant, one) == 0;
+            before += !found;
+        }
+        mail_free_chain(chain);
+    }
+    assert_true(found);
+    assert_true(before < 20); /* of 40; it is posted within a probe or two */
+}
+
+/* What waits is held in memory; so much of it of one tenant, and others aren't refused for it. */
+static void what_one_tenant_may_have_waiting_is_bounded(void **state)
+{
+    (void)state;
+    char many[16], one[16];
+    int refused = 0, others = 0;
+    two_of_one_thread(many, one);
+    char *large = malloc(4 << 20);
+    assert_non_null(large);
+    memset(large, 'x', (4 << 20) - 1);
+    large[(4 << 20) - 1] = 0;
+    for (int i = 0; i < 20; i++) {
+        Roots *r = roots_of(many, "/not/there", large);
+        post(r);
+    }
+    post(roots_of(one, tmp, TINY));
+    free(large);
+    for (int left = 21; left > 0;) {
+        struct mailbox_node *chain = mailbox_take(back, 60000);
+        assert_non_null(chain);
+        for (struct mailbox_node *n = chain; n; n = n->next, left--) {
+            const struct probe_mail *m = (const struct probe_mail *)n;
+            refused += m->error.code == ERR_RESOURCE_EXHAUSTED;
+            others += strcmp(m->request->roots->tenant, one) == 0 && m->reply;
+        }
+        mail_free_chain(chain);
+    }
+    assert_true(refused >= 4);
+    assert_int_equal(others, 1);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -356,6 +426,8 @@ int main(void)
         T(one_after_the_other_only_what_changed_is_read_again),
         T(an_answer_is_kept_for_its_own_tenant_and_roots),
         T(a_probe_that_hangs_holds_up_few_and_no_end),
+        T(tenants_that_share_a_thread_take_turns),
+        T(what_one_tenant_may_have_waiting_is_bounded),
         cmocka_unit_test(the_cache_is_bounded_and_forgets_the_oldest),
         cmocka_unit_test(a_tenant_has_its_own_roots_or_the_common_ones),
         cmocka_unit_test(roots_that_can_not_be_are_refused),
