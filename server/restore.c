@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -113,7 +114,10 @@ static int move_beside(const char *from, const char *to, const char *suffix, str
     char old[PATH_MAX + 16], new[PATH_MAX + 16];
     snprintf(old, sizeof old, "%s%s", from, suffix);
     snprintf(new, sizeof new, "%s%s", to, suffix);
-    return rename(old, new) != 0 && errno != ENOENT ? error_errno(err, errno, "%s", old) : 0;
+    /* A folder that later lets other users through (run_as) must not let them read this. */
+    return (chmod(old, 0600) != 0 || rename(old, new) != 0) && errno != ENOENT
+               ? error_errno(err, errno, "%s", old)
+               : 0;
 }
 
 /* While the marker is there no server starts: what lies between its making and its end can be done
@@ -142,13 +146,23 @@ static int put_in_place(const struct paths *p, const char *data_dir, struct erro
 static int make_copy(const char *file, const struct paths *p, struct error *err)
 {
     struct store_copy copy;
-    struct store_seen *seen;
     remove_db(p->copy);
-    if (store_copy_file(file, p->copy, err) != 0 || store_copy_check(p->copy, &copy, err) != 0) {
+    if (store_copy_file(file, p->copy, err) != 0) {
         return -1;
+    }
+    if (store_copy_check(p->copy, &copy, err) != 0) {
+        return error_wrap(err, "%s, copied", file);
     }
     printf("%s: whole; schema %d, %lld jobs\n", file, copy.schema_version,
            (long long)copy.num_jobs);
+    return 0;
+}
+
+/* Once no gang writes to the folders any more. */
+static int make_safe(const struct paths *p, struct error *err)
+{
+    struct store_copy copy;
+    struct store_seen *seen;
     size_t num = look_at_folders(p->jobs, &seen);
     int rc = store_restored(p->copy, fs_exists(p->db) ? p->db : NULL, seen, num, err);
     free(seen);
@@ -158,14 +172,15 @@ static int make_copy(const char *file, const struct paths *p, struct error *err)
 int restore_run(const char *file, const char *data_dir, struct error *err)
 {
     struct paths p;
-    size_t num;
-    if (make_paths(&p, data_dir, err) != 0 || gangs_stop(data_dir, &num, err) != 0) {
+    size_t num = 0;
+    if (make_paths(&p, data_dir, err) != 0) {
         return -1;
     }
+    bool good = make_copy(file, &p, err) == 0 && gangs_stop(data_dir, &num, err) == 0;
     if (num > 0) {
         printf("%zu processes of jobs were stopped\n", num);
     }
-    if (make_copy(file, &p, err) != 0) {
+    if (!good || make_safe(&p, err) != 0) {
         remove_db(p.copy);
         return error_wrap(err, "nothing was replaced");
     }

@@ -4,10 +4,11 @@
 
 #include "base/error.h"
 
-/* The folder is locked by the caller, no server runs on it. Stops the gangs of its jobs (their
- * attempts are not in the backup as they are now), checks a copy of file, makes that safe to serve
- * (store_restored), keeps the database that was there as tandem.db.before-TIME, puts the new one in
- * its place. Says on stdout what it did. A restore that is cut short is told by restore_pending. */
+/* The folder is locked by the caller, no server runs on it. Checks a copy of file, stops the
+ * gangs of the folder's jobs (their attempts are not in the backup as they are now), makes the copy
+ * safe to serve (store_restored), keeps the database that was there as tandem.db.before-TIME, puts
+ * the new one in its place. Says on stdout what it did. A restore that is cut short is told by
+ * restore_pending. */
 int restore_run(const char *file, const char *data_dir, struct error *err);
 
 /* -1: a restore has begun in this folder and not ended; err says to run it again. */

@@ -1,6 +1,7 @@
 /* Opening and closing a database, and its transactions. */
 #include "server/store/store.h"
 
+#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -110,6 +112,11 @@ int store_open(struct store **out, const char *path, struct error *err)
 {
     if (refuse_network(path, err) != 0) {
         return -1;
+    }
+    /* A new one is its owner's alone; the files beside it get the same mode from SQLite. */
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        close(fd);
     }
     struct store *s;
     if (open_db(&s, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,

@@ -215,15 +215,21 @@ class Backup(unittest.TestCase):
         # The old one is kept, and whole.
         kept = list(self.s.data.glob("tandem.db.before-*Z"))
         self.assertEqual(len(kept), 1)
+        for path in (kept[0], self.s.data / "tandem.db"):
+            self.assertEqual(path.stat().st_mode & 0o777, 0o600, path)
         db = sqlite3.connect(kept[0])
         self.assertEqual(db.execute("SELECT count(*) FROM jobs").fetchone(), (3,))
         db.close()
 
+    # Not even a gang is stopped for a file that can't be used.
     def test_a_damaged_backup_is_refused_and_nothing_is_replaced(self):
         job = self.s.submit(self.s.spec("one", steps=3000))
         self.s.wait_state(job, "SUCCEEDED")
+        runs = self.s.submit(self.s.spec("runs", steps=1000000))
+        wait_for("steps", lambda: self.s.get(runs).step > 10)
         copy = pathlib.Path(self.backup().path)
         self.stop()
+        gang = set(processes(programs))
         whole = copy.read_bytes()
         page = 4096
         for name, data in (("cut.db", whole[:len(whole) // 2]),
@@ -233,7 +239,11 @@ class Backup(unittest.TestCase):
             bad.write_bytes(data)
             done = self.restore(bad)
             self.assertEqual(done.returncode, 1, done.stdout)
-            self.assertIn("nothing was replaced", done.stderr)
+            self.assertIn(f"nothing was replaced: {bad}, copied", done.stderr)
+        gone = self.restore(self.folder / "none.db")
+        self.assertIn(f"{self.folder}/none.db: No such file", gone.stderr)
+        self.assertTrue(gang)
+        self.assertEqual(set(processes(programs)), gang)
         self.assertEqual(list(self.s.data.glob("tandem.db.restore*")), [])
         # A restore that was cut short is told, and can be done again.
         (self.s.data / "restoring").write_text("")
