@@ -149,7 +149,7 @@ int admin_list_tokens(void *query, struct mail *m, struct error *err)
                                         .after_id = r->after_id,
                                         .limit = page(r->limit),
                                         .ended = r->all};
-    if (rights_is_admin(who) && !given(r->tenant) && !user) {
+    if (rights_is_admin(who) && !given(r->tenant)) {
         filter.tenant = NULL;
     }
     ListTokensReply *reply = msg_new(&list_tokens_reply__descriptor);

@@ -9,8 +9,9 @@
 #include "server/svc_admin.h"
 
 #define SECOND_US ((int64_t)1000000)
-#define TTL_MAX_S ((int64_t)10 * 365 * 24 * 3600)
-#define GRACE_MAX_S ((int64_t)30 * 24 * 3600)
+#define DAY_S ((int64_t)24 * 3600)
+#define TTL_MAX_S (10 * 365 * DAY_S)
+#define GRACE_MAX_S (30 * DAY_S)
 /* Of a secret, so that it can be told from others: 24 of its 256 bits. */
 #define PREFIX_CHARS 10
 
@@ -100,7 +101,8 @@ int admin_create_token(void *controller, struct mail *m, struct error *err)
         return -1;
     }
     if (r->ttl_s < 0 || r->ttl_s > TTL_MAX_S) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "ttl_s: from 0 to %lld", (long long)TTL_MAX_S);
+        return error_set(err, ERR_INVALID_ARGUMENT, "ttl_s: from 0 to %lld, %lld days",
+                         (long long)TTL_MAX_S, (long long)(TTL_MAX_S / DAY_S));
     }
     if (r->ttl_s == 0 && rights_role(who->role) < ROLE_TENANT_ADMIN) {
         return error_set(err, ERR_PERMISSION_DENIED,
@@ -155,8 +157,8 @@ int admin_rotate_token(void *controller, struct mail *m, struct error *err)
     struct token_row old;
     struct user_row user;
     if (r->grace_s < 0 || r->grace_s > GRACE_MAX_S) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "grace_s: from 0 to %lld",
-                         (long long)GRACE_MAX_S);
+        return error_set(err, ERR_INVALID_ARGUMENT, "grace_s: from 0 to %lld, %lld days",
+                         (long long)GRACE_MAX_S, (long long)(GRACE_MAX_S / DAY_S));
     }
     if (find_token(controller_store(c), who, r->id, &old, &user, err) != 0) {
         return -1;

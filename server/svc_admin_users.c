@@ -47,11 +47,12 @@ static int refuse_self(const char *what, struct error *err)
 
 /* ---- tenants ---- */
 
+/* how: what the audit has behind the name. */
 static int save_tenant(struct controller *c, struct mail *m, const struct tenant_row *row,
-                       struct error *err)
+                       const char *how, struct error *err)
 {
     if (store_tenant_put(controller_store(c), row, err) != 0 ||
-        audit_change(c, call_caller(m->call), err, "tenant %s", row->name) != 0) {
+        audit_change(c, call_caller(m->call), err, "tenant %s%s", row->name, how) != 0) {
         return -1;
     }
     access_put_tenant(app_of(m)->access, c, row);
@@ -82,7 +83,7 @@ int admin_create_tenant(void *controller, struct mail *m, struct error *err)
     }
     row = (struct tenant_row){.created_us = clock_wall_us()};
     snprintf(row.name, sizeof row.name, "%s", r->name);
-    return save_tenant(c, m, &row, err);
+    return save_tenant(c, m, &row, "", err);
 }
 
 int admin_set_tenant(void *controller, struct mail *m, struct error *err)
@@ -103,7 +104,7 @@ int admin_set_tenant(void *controller, struct mail *m, struct error *err)
         return refuse_self("disable this tenant", err);
     }
     row.disabled = r->disabled;
-    return save_tenant(c, m, &row, err);
+    return save_tenant(c, m, &row, row.disabled ? ": disabled" : ": enabled", err);
 }
 
 /* ---- users ---- */
@@ -130,7 +131,7 @@ static int check_role(const struct caller *who, const char *word, struct error *
                          "role: viewer, member, tenant-admin or admin, not \"%.32s\"", word);
     }
     if (role > rights_role(who->role)) {
-        return error_set(err, ERR_PERMISSION_DENIED, "role: you are %s and can't make a %s",
+        return error_set(err, ERR_PERMISSION_DENIED, "role: you are %s and can't make anybody %s",
                          who->role, word);
     }
     return 0;

@@ -25,7 +25,7 @@ int store_audit_set_result(struct store *s, int64_t id, const char *result, stru
 #define AUDIT_COLUMNS "id, time_us, tenant, user, token_id, method, object, result, peer"
 #define AUDIT_REST                                                                                 \
     " id < ?2 AND id >= ?3 AND time_us >= ?4 AND (time_us <= ?5 OR ?5 = 0) AND "                   \
-    "(user = ?6 OR ?6 = '') AND (method = ?7 OR ?7 = '') ORDER BY id DESC LIMIT ?8"
+    "(user = ?6 OR ?6 = '') AND (method = ?7 COLLATE NOCASE OR ?7 = '') ORDER BY id DESC LIMIT ?8"
 
 static const char *column(sqlite3_stmt *q, int i)
 {

@@ -141,6 +141,8 @@ class Tokens(Case):
         self.assertEqual({t.user for t in red}, {"vera", "mia", "max", "tara"})
         every = self.admin("ada").ListTokens(m.admin.ListTokensRequest()).tokens
         self.assertEqual({t.tenant for t in every}, {"red", "blue", "default"})
+        named = self.admin("ada").ListTokens(m.admin.ListTokensRequest(user="mia")).tokens
+        self.assertEqual({(t.user, t.tenant) for t in named}, {("mia", "red")})
         page = self.admin("ada").ListTokens(m.admin.ListTokensRequest(limit=2)).tokens
         rest = self.admin("ada").ListTokens(m.admin.ListTokensRequest(after_id=page[-1].id)).tokens
         self.assertEqual([t.id for t in page] + [t.id for t in rest], [t.id for t in every])
@@ -322,6 +324,8 @@ class Audit(Case):
         self.assertEqual({r.tenant for r in tara.ListAudit(a.ListAuditRequest()).rows}, {"red"})
         self.assertEqual({r.method for r in self.audit(method="Admin/CreateTenant")},
                          {"Admin/CreateTenant"})
+        self.assertEqual(self.audit(method="admin/createtenant"),
+                         self.audit(method="Admin/CreateTenant"))
         self.assertEqual({r.user for r in self.audit(user="operator")}, {"operator"})
         rows = self.audit()
         self.assertEqual([r.id for r in rows], sorted((r.id for r in rows), reverse=True))

@@ -93,6 +93,7 @@ static void tokens_are_listed_by_tenant_user_and_page(void **state)
         {{.limit = 10, .tenant = "red", .user = "bob", .ended = true}, {red_bob}},
         {{.limit = 1, .ended = true, .after_id = red_ann}, {red_bob}},
         {{.limit = 10, .tenant = "green"}, {0}},
+        {{.limit = 10, .user = "ann"}, {red_ann, blue_ann}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t got[8] = {0}, *next = got;
