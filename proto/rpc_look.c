@@ -287,6 +287,7 @@ static int shake(SSL *ssl, const struct rpc_target *target, const struct rpc_tru
     ERR_clear_error();
     int n = SSL_connect(ssl), r = 0;
     long code = SSL_get_verify_result(ssl);
+    out->trusted = code == X509_V_OK && (n == 1 || seen.leaf);
     if (n == 1) {
         view_of(ssl, SSL_get0_peer_certificate(ssl), out);
         /* A server of TLS 1.3 says only now what it thinks of the client. */

@@ -24,7 +24,8 @@ static const char *from_env(const char *given, const char *name)
 static int fail_address(const char *text, struct error *err)
 {
     return error_set(err, ERR_INVALID_ARGUMENT,
-                     "server address %.200s: expected host:port or unix:/path", text);
+                     "server address %.200s: expected host:port, tls://host:port or unix:/path",
+                     text);
 }
 
 /* Splits "host:port" and "[v6]:port". */

@@ -45,6 +45,7 @@ struct rpc_view {
     char issuer[128];
     char names[256]; /* "localhost, 10.1.2.3" */
     int64_t ends_s;  /* unix seconds */
+    bool trusted;    /* of the CA, for this host, now */
 };
 
 /* Connects, shakes hands, checks the certificate and leaves. *out is filled as far as it came, even

@@ -97,7 +97,6 @@ static int run_enable(struct cli *cli, int argc, char **argv)
 
 static const struct verb ls = {
     .name = "ls",
-    .args = "",
     .help = "list tenants",
     .text = "  tandem admin tenant ls -o csv\n",
     .run = run_ls,

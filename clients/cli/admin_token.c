@@ -227,7 +227,7 @@ static const struct verb revoke = {
     .name = "revoke",
     .args = "ID",
     .help = "end a token at once",
-    .text = "Calls that are under way end with their next message; new ones are refused.\n\n"
+    .text = "What it has open (watch, logs -f) ends at once; new calls are refused. Jobs go on.\n\n"
             "  tandem admin token revoke 3\n",
     .run = run_revoke,
 };

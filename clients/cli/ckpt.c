@@ -90,7 +90,8 @@ const struct verb verb_ckpt = {
     .name = "ckpt",
     .args = "ls JOB",
     .help = "list the checkpoints of a job",
-    .text = "Newest first, with the folder of each. `tandem generate JOB@STEP` tries one out.\n\n"
+    .text = "Newest first, with the folder of each. `tandem generate --model JOB@STEP` tries one\n"
+            "out.\n\n"
             "  tandem ckpt ls shakespeare\n",
     .run = run,
 };

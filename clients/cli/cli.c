@@ -47,8 +47,9 @@ int cli_fail(const struct error *err)
     fprintf(stderr, "tandem: %s\n", err->text);
     if (err->code == ERR_UNAUTHENTICATED) {
         fprintf(stderr,
-                "tandem: put your token into ~/.config/tandem/token, or its file's name into "
-                "TANDEM_TOKEN_FILE (with tandemd --dev: DATA_DIR/dev-token)\n");
+                "tandem: the token is read from the file that TANDEM_TOKEN_FILE names, else from "
+                "~/.config/tandem/token; an admin makes you another (with tandemd --dev it is "
+                "DATA_DIR/dev-token)\n");
     }
     return err->code == ERR_UNAVAILABLE ? EXIT_UNREACHABLE : EXIT_FAILED;
 }

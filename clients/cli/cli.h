@@ -38,7 +38,7 @@ struct cli {
 
 struct verb {
     const char *name;
-    const char *args; /* "FILE [--set a.b=c]..." */
+    const char *args; /* "FILE [--set a.b=c]..."; NULL = none */
     const char *help; /* one line */
     const char *text; /* what --help says below that: flags, an example */
     int (*run)(struct cli *cli, int argc, char **argv);

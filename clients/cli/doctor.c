@@ -84,7 +84,7 @@ static void check_tls(struct doctor *d, const char *server)
     int r = rpc_tls_look(&target, &trust, &view, &err);
     line(d, GOOD, "CA", "%s%s", trust.ca_file, trust.ca_is_systems ? ", the system's" : "");
     if (view.version[0]) {
-        line(d, r == 0 ? days_verdict(view.ends_s) : BAD, "certificate",
+        line(d, view.trusted ? days_verdict(view.ends_s) : BAD, "certificate",
              "%s, %s, signed by %s, for %s", view.subject, days_text(days, view.ends_s),
              view.issuer, view.names);
     }
@@ -205,7 +205,9 @@ static int run(struct cli *cli, int argc, char **argv)
     check_machine(&d);
     check_environment(&d);
     if (code == EXIT_UNREACHABLE) {
-        printf("\nStart a server on this machine with: tandemd --dev --data-dir ~/tandem\n");
+        if (!cli->target || strncmp(cli->target, "unix:", 5) == 0) {
+            printf("\nStart a server on this machine with: tandemd --dev --data-dir ~/tandem\n");
+        }
         return code;
     }
     return d.faults ? EXIT_FAILED : EXIT_DONE;
@@ -213,7 +215,6 @@ static int run(struct cli *cli, int argc, char **argv)
 
 const struct verb verb_doctor = {
     .name = "doctor",
-    .args = "",
     .help = "check that this machine and the server are fit to train",
     .text = "One line a check: the server, its certificate and your right to use it, versions, "
             "clocks,\n"

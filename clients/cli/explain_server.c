@@ -86,15 +86,19 @@ static bool is_below(const struct doc *d, const char *path)
 
 static void print_rows(const struct cli *cli, const struct docs *docs, const char *path)
 {
-    static const char *const columns[] = {"field", "type", "default", "text", NULL};
-    struct table *t = table_new(columns);
+    static const char *const columns[] = {"field", "type", "default", NULL};
+    static const char *const full[] = {"field", "type", "default", "text", NULL};
+    bool on_paper = cli->format == FORMAT_TABLE; /* texts are too long for a row of that */
+    struct table *t = table_new(on_paper ? columns : full);
     for (size_t i = 0; i < docs->num; i++) {
         const struct doc *d = &docs->all[i];
         if (is_below(d, path)) {
             table_cell(t, d->path, NULL, NULL);
             table_cell(t, d->type, NULL, NULL);
             table_cell(t, d->fallback, NULL, NULL);
-            table_cell(t, d->text, NULL, NULL);
+            if (!on_paper) {
+                table_cell(t, d->text, NULL, NULL);
+            }
         }
     }
     table_print(t, cli);
@@ -121,6 +125,9 @@ int explain_server(const struct cli *cli, const char *path)
                found->fallback[0] ? ", default " : "", found->fallback, found->text);
     }
     if (!found || found->field->type == PROTOBUF_C_TYPE_MESSAGE) {
+        if (found && cli->format == FORMAT_TABLE) {
+            printf("\n");
+        }
         print_rows(cli, &docs, path);
     }
     return EXIT_DONE;

@@ -141,6 +141,16 @@ static void flush_line(struct follow *f)
     }
 }
 
+/* Of a job that stands still until somebody says otherwise: how. */
+static void add_way_on(const struct follow *f, JobState state, char *text, size_t size)
+{
+    const char *verb = state == JOB_PAUSED ? "resume" : state == JOB_HELD ? "release" : NULL;
+    size_t len = strlen(text);
+    if (verb) {
+        snprintf(text + len, size - len, "%suntil: tandem %s %s", len ? "; " : "", verb, f->id);
+    }
+}
+
 static void take_event(struct follow *f, const Event *e)
 {
     if (e->has_id && e->id > f->last_event_id) {
@@ -152,6 +162,7 @@ static void take_event(struct follow *f, const Event *e)
     if (e->has_to) {
         flush_line(f);
         job_event_text(e, text, sizeof text);
+        add_way_on(f, e->to, text, sizeof text);
         say(f, e->time_us, job_state_colour(e->to), job_state_word(e->to), text);
         f->step_s = NAN;
         f->num_steps = 0;
@@ -270,6 +281,7 @@ static int begin(struct follow *f, const char *ref, struct error *err)
         char text[ERROR_TEXT_MAX];
         snprintf(text, sizeof text, "%s%sjob %lld, %s", j->cause ? j->cause : "",
                  j->cause && j->cause[0] ? "; " : "", (long long)j->id, j->name ? j->name : "");
+        add_way_on(f, j->state, text, sizeof text);
         say(f, clock_wall_us(), job_state_colour(j->state), job_state_word(j->state), text);
     }
     return 0;

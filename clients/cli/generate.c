@@ -108,12 +108,12 @@ static int64_t tokens_left(int64_t seq_len, const char *prompt)
     return left < TOKENS_MIN ? TOKENS_MIN : left > TOKENS_MAX ? TOKENS_MAX : left;
 }
 
-/* Everything but --model goes to tandem-tool as it is. */
+/* Everything but --model goes to tandem-tool as it is, which speaks as the name it is called by. */
 static int run(struct cli *cli, int argc, char **argv)
 {
-    char *out[MAX_ARGS + 6] = {(char[]){"tandem-tool"}, (char[]){"generate"}, (char[]){"--model"}};
+    char *out[MAX_ARGS + 6] = {(char[]){"tandem"}, (char[]){"generate"}, (char[]){"--model"}};
     int num = 4;
-    const char *model = NULL, *prompt = "";
+    const char *model = NULL, *prompt = NULL;
     bool length_given = false;
     if (argc > MAX_ARGS) {
         return cli_usage(argv[0], "more than %d arguments", MAX_ARGS);
@@ -136,6 +136,9 @@ static int run(struct cli *cli, int argc, char **argv)
     }
     if (!model) {
         return cli_usage(argv[0], "which model? Give --model FOLDER, JOB or JOB@STEP");
+    }
+    if (!prompt) {
+        return cli_usage(argv[0], "which text is it to continue? Give --prompt TEXT");
     }
     char dir[PATH_MAX], length[32], length_flag[] = "--max-tokens";
     int64_t seq_len = 0;

@@ -50,7 +50,7 @@ static void add_step(struct table *t, const Job *j, bool csv)
     table_cell(t, text, NULL, NULL);
 }
 
-static void add_row(struct table *t, const Job *j, bool csv)
+static void add_row(struct table *t, const Job *j, bool csv, bool with_tenant)
 {
     char h[HUMAN_MAX], raw[64];
     bool trained = j->step > 0;
@@ -70,37 +70,64 @@ static void add_row(struct table *t, const Job *j, bool csv)
     snprintf(raw, sizeof raw, "%d", j->attempt);
     table_cell(t, raw, NULL, NULL);
     table_cell(t, j->user, NULL, NULL);
+    if (with_tenant) {
+        table_cell(t, j->tenant, NULL, NULL);
+    }
     snprintf(raw, sizeof raw, "%lld", (long long)j->created_us);
     table_cell(t, human_time(h, j->created_us, clock_wall_us()), raw, NULL);
     table_cell(t, j->cause, NULL, NULL);
 }
 
-static void print(const struct cli *cli, const struct collect *jobs, bool all)
+/* Only an admin sees jobs of several. */
+static bool of_several_tenants(const struct collect *jobs)
+{
+    for (size_t i = 1; i < jobs->num; i++) {
+        const char *a = ((const Job *)jobs->items[i - 1])->tenant;
+        const char *b = ((const Job *)jobs->items[i])->tenant;
+        if (strcmp(a ? a : "", b ? b : "") != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void print_table(const struct cli *cli, const struct collect *jobs, bool csv)
 {
     static const char *const names[] = {">id",   "~name",         "state",    ">step",
                                         ">loss", ">tokens_per_s", ">devices", ">attempt",
                                         "~user", "created",       "~cause",   NULL};
-    static const char *const drop[] = {"attempt", "devices", "tokens_per_s", "created",
-                                       "user",    "cause",   "loss",         NULL};
+    static const char *const tenant_names[] = {
+        ">id",   "~name",   "state",   ">step",  ">loss", ">tokens_per_s", ">devices", ">attempt",
+        "~user", "~tenant", "created", "~cause", NULL};
+    static const char *const drop[] = {"attempt", "devices", "tokens_per_s", "created", "user",
+                                       "cause",   "loss",    "tenant",       NULL};
     static const char *const csv_names[] = {
-        "id",      "name",    "state", "step",    "total_steps", "loss", "tokens_per_s",
-        "devices", "attempt", "user",  "created", "cause",       NULL};
+        "id",      "name",    "state", "step",   "total_steps", "loss",  "tokens_per_s",
+        "devices", "attempt", "user",  "tenant", "created",     "cause", NULL};
+    bool with_tenant = csv || of_several_tenants(jobs);
+    struct table *t = table_new(csv ? csv_names : with_tenant ? tenant_names : names);
+    table_drop_first(t, drop);
+    for (size_t i = 0; i < jobs->num; i++) {
+        add_row(t, (const Job *)jobs->items[i], csv, with_tenant);
+    }
+    table_print(t, cli);
+    table_free(t);
+}
+
+/* chosen: by state or tenant. */
+static void print(const struct cli *cli, const struct collect *jobs, bool all, bool chosen)
+{
     bool csv = cli->format == FORMAT_CSV;
     if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
         list_print(cli, (const ProtobufCMessage *const *)jobs->items, jobs->num);
         return;
     }
     if (jobs->num == 0 && cli->format == FORMAT_TABLE) {
-        printf("no jobs%s\n", all ? "" : " that are waiting or running (tandem ls -a shows all)");
+        printf("no %sjobs%s\n", chosen ? "such " : "",
+               all || chosen ? "" : " that are waiting or running (tandem ls -a shows all)");
         return;
     }
-    struct table *t = table_new(csv ? csv_names : names);
-    table_drop_first(t, drop);
-    for (size_t i = 0; i < jobs->num; i++) {
-        add_row(t, (const Job *)jobs->items[i], csv);
-    }
-    table_print(t, cli);
-    table_free(t);
+    print_table(cli, jobs, csv);
 }
 
 /* "RUNNING", "running" or "job_running". */
@@ -156,7 +183,7 @@ static int run(struct cli *cli, int argc, char **argv)
     if (fetch(cli, &q, limit, &jobs, &err)) {
         code = cli_fail(&err);
     } else {
-        print(cli, &jobs, all);
+        print(cli, &jobs, all, states.num > 0 || q.tenant);
     }
     collect_free(&jobs);
     return code;
@@ -171,6 +198,7 @@ const struct verb verb_ls = {
             "  -s, --state S  only these: queued, running, paused, succeeded, failed, ...\n"
             "  -t, --tenant T only this tenant's\n"
             "  -n, --limit N  the newest N\n\n"
+            "Where jobs are of more than one tenant, a column says whose.\n"
             "A narrow terminal cuts names and leaves columns out; -o csv and json have all.\n\n"
             "  tandem ls --state failed -n 10\n"
             "  tandem ls -a -o csv > jobs.csv\n",

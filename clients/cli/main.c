@@ -22,7 +22,7 @@ static void print_verbs(FILE *f, const struct verb *const *verbs)
 static void print_overview(FILE *f)
 {
     fprintf(f, "tandem: submit training jobs and follow them\n\nusage: tandem VERB ... "
-               "[--server HOST:PORT|unix:/PATH] [-o table|json|csv|yaml]\n\n");
+               "[--server [tls://]HOST:PORT|unix:/PATH] [-o table|json|csv|yaml]\n\n");
     print_verbs(f, cli_verbs);
     fprintf(f, "\n`tandem VERB --help` teaches each of them. The server is found by --server, by\n"
                "TANDEM_SERVER and TANDEM_TOKEN_FILE, or where `tandemd --dev` noted it.\n");
@@ -31,8 +31,8 @@ static void print_overview(FILE *f)
 /* words: the verb as it is called, "admin token". */
 static void print_help(FILE *f, const char *words, const struct verb *v)
 {
-    fprintf(f, "usage: tandem %s %s\n\n%c%s.\n\n", words, v->args, v->help[0] - 'a' + 'A',
-            v->help + 1);
+    fprintf(f, "usage: tandem %s%s%s\n\n%c%s.\n\n", words, v->args ? " " : "",
+            v->args ? v->args : "", v->help[0] - 'a' + 'A', v->help + 1);
     if (v->subverbs) {
         print_verbs(f, v->subverbs);
         fprintf(f, "\n`tandem %s VERB --help` teaches each of them.\n\n", words);

@@ -374,6 +374,9 @@ static int run(struct cli *cli, int argc, char **argv)
     if (a.follow && cli->format == FORMAT_PLOT) {
         return cli_usage(argv[0], "-f and -o plot don't go together");
     }
+    if (a.points_given && a.points < 1) {
+        return cli_usage(argv[0], "--points: at least 1");
+    }
     if (a.attempt > INT32_MAX) {
         return cli_usage(argv[0], "--attempt: too large");
     }
@@ -394,8 +397,8 @@ static int run(struct cli *cli, int argc, char **argv)
 
 const struct verb verb_metrics = {
     .name = "metrics",
-    .args =
-        "JOB [--series loss,mfu] [--from N] [--to N] [--points K] [-f] [-o table|csv|json|plot]",
+    .args = "JOB [--series loss,mfu] [--from N] [--to N] [--points K] [-f] [-o "
+            "table|csv|json|yaml|plot]",
     .help = "print or plot the curves of a run",
     .text = "Series: loss, grad_norm, lr, tokens, step_ms, tokens_per_s, mfu.\n\n"
             "  -s, --series A,B  only these, in this order\n"

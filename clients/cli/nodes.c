@@ -12,6 +12,8 @@ static void add_device(struct table *t, const NodeInfo *n, const DeviceInfo *d)
     table_cell(t, d->type, NULL, NULL);
     if (d->drained) {
         snprintf(use, sizeof use, "drained");
+    } else if (d->job_id < 0) { /* another tenant's, that isn't to be told */
+        snprintf(use, sizeof use, "in use");
     } else if (d->job_id) {
         snprintf(use, sizeof use, "job %lld", (long long)d->job_id);
     } else {
@@ -83,7 +85,6 @@ static int run(struct cli *cli, int argc, char **argv)
 
 const struct verb verb_nodes = {
     .name = "nodes",
-    .args = "",
     .help = "list nodes and devices, and who uses them",
     .text = "Exits with 4 while no server answers, so a script can wait for it:\n\n"
             "  until tandem nodes > /dev/null; do sleep 1; done\n",

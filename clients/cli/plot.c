@@ -250,6 +250,8 @@ void plot_draw(struct buf *out, const struct plot *p)
         buf_printf(out, "%s: nothing to plot\n", p->title);
         return;
     }
+    rx.low = floor(rx.low); /* steps are whole; a single one has a range about it that isn't */
+    rx.high = ceil(rx.high);
     struct canvas c = {.columns = clamp(p->width, WIDTH_MIN, WIDTH_MAX) - LABEL_WIDTH - 1,
                        .rows = clamp(p->height, HEIGHT_MIN, HEIGHT_MAX) - 3,
                        .across = p->utf8 ? 2 : 1,

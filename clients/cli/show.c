@@ -196,8 +196,10 @@ static void print_why(struct cli *cli, const Job *j)
     }
     const WhyReply *w = (const WhyReply *)reply;
     for (size_t i = 0; i < w->n_reasons; i++) {
-        show_label(cli, i == 0 ? "waits" : "");
-        printf("%s\n", w->reasons[i]);
+        if (!filled(j->message) || strcmp(w->reasons[i], j->message) != 0) { /* said above */
+            show_label(cli, i == 0 ? "waits" : "");
+            printf("%s\n", w->reasons[i]);
+        }
     }
     protobuf_c_message_free_unpacked(reply, NULL);
 }
@@ -222,7 +224,7 @@ static void print_problems(struct cli *cli)
 static void print_page(struct cli *cli, const Job *j)
 {
     print_head(cli, j);
-    if (j->state == JOB_QUEUED || j->state == JOB_HELD) {
+    if (j->state == JOB_QUEUED) {
         print_why(cli, j);
     }
     if (!job_has_ended(j->state)) {

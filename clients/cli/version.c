@@ -11,7 +11,6 @@ static int run(struct cli *cli, int argc, char **argv)
 
 const struct verb verb_version = {
     .name = "version",
-    .args = "",
     .help = "print the version of this program",
     .text = "The server's version is shown by `tandem doctor`.\n",
     .run = run,

@@ -28,15 +28,26 @@ static const char usage_text[] =
     "  --seed S           the same seed gives the same text (default 1)\n";
 
 struct options {
+    const char *program; /* whose words these are: "tandem", or "tandem-tool" */
     const char *model, *prompt;
     int64_t max_tokens;
     struct sampling sampling;
 };
 
-static int usage_error(const char *what, const char *why)
+static int say_usage(const struct options *o)
 {
-    fprintf(stderr, "tandem-tool generate: %s%s\n%s", what, why, usage_text);
+    if (strcmp(o->program, "tandem") == 0) {
+        fputs("Try: tandem generate --help\n", stderr);
+    } else {
+        fputs(usage_text, stderr);
+    }
     return 2;
+}
+
+static int usage_error(const struct options *o, const char *what, const char *why)
+{
+    fprintf(stderr, "%s generate: %s%s\n", o->program, what, why);
+    return say_usage(o);
 }
 
 static bool read_count(const char *text, int64_t max, int64_t *out)
@@ -94,17 +105,16 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 'h':
             return -1;
         default:
-            fputs(usage_text, stderr);
-            return 2;
+            return say_usage(o);
         }
         if (!good)
-            return usage_error(optarg, ": not a number in range");
+            return usage_error(o, optarg, ": not a number in range");
     }
     o->sampling.seed = (uint64_t)seed;
     if (optind < argc)
-        return usage_error(argv[optind], ": no flag stands before it");
+        return usage_error(o, argv[optind], ": no flag stands before it");
     if (o->model == NULL || o->prompt == NULL || o->prompt[0] == '\0')
-        return usage_error("--model and --prompt", " are needed");
+        return usage_error(o, "--model and --prompt", " are needed");
     return 0;
 }
 
@@ -189,9 +199,9 @@ static int generate(struct generator *g, const struct options *o, struct error *
     return write_out("\n", 1, err);
 }
 
-int generate_main(int argc, char **argv)
+int generate_main(const char *program, int argc, char **argv)
 {
-    struct options o = {.max_tokens = 200, .sampling = {.temperature = 0.8}};
+    struct options o = {.program = program, .max_tokens = 200, .sampling = {.temperature = 0.8}};
     int code = parse_options(argc, argv, &o);
     if (code == -1)
         fputs(usage_text, stdout);
@@ -206,6 +216,6 @@ int generate_main(int argc, char **argv)
         generator_close(g);
     }
     if (rc != 0)
-        fprintf(stderr, "tandem-tool generate: %s\n", err.text);
+        fprintf(stderr, "%s generate: %s\n", program, err.text);
     return rc == 0 ? 0 : 1;
 }

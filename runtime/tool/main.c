@@ -9,7 +9,8 @@
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "generate") == 0)
-        return generate_main(argc - 1, argv + 1);
+        return generate_main(strcmp(argv[0], "tandem") == 0 ? "tandem" : "tandem-tool", argc - 1,
+                             argv + 1);
     bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
     fputs("usage: tandem-tool generate --model DIR --prompt TEXT [...]\n"
           "  tandem-tool generate --help lists its flags\n",

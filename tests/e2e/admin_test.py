@@ -126,7 +126,24 @@ class Admin(unittest.TestCase):
         job = tandem("ann", "submit", job_file("hers", FOLDER / "red"), "-q").stdout.strip()
         self.refused("bob", "show", job)
         self.assertEqual(tandem("ann", "watch", job).returncode, 0)
-        self.assertEqual(listed("bob", "ls", "-a"), [])
+        self.assertNotIn("hers", [j["name"] for j in listed("bob", "ls", "-a")])
+
+    def test_a_tenant_sees_that_devices_are_in_use_and_an_admin_whose_jobs_there_are(self):
+        long = "training.steps=1000000"
+        red = tandem("ann", "submit", job_file("red1", FOLDER / "red"), "-q", "--set",
+                     long).stdout.strip()
+        blue = tandem("bob", "submit", job_file("blue1", FOLDER / "blue"), "-q", "--set",
+                      long).stdout.strip()
+        try:
+            wait_for("the job to run", lambda: f"job {red}" in tandem("ann", "nodes").stdout)
+            said = tandem("bob", "nodes").stdout
+            self.assertIn("in use", said)
+            self.assertNotIn("job -1", said)
+            self.assertNotIn("TENANT", tandem("ann", "ls").stdout)
+            self.assertRegex(tandem("operator", "ls").stdout, r"(?s)TENANT.* blue .* red ")
+        finally:
+            tandem("ann", "cancel", red)
+            tandem("bob", "cancel", blue)
 
     def test_each_tenant_reads_below_its_own_roots(self):
         said = self.refused("ann", "submit", job_file("theirs", FOLDER / "blue"))
@@ -190,6 +207,9 @@ class Admin(unittest.TestCase):
         self.refused("gil")
         tandem("operator", "admin", "tenant", "enable", "green")
         tandem("gil", "ls")
+        rows = listed("operator", "admin", "audit", "--method", "admin/settenant")
+        self.assertEqual([r["object"] for r in rows],
+                         ["tenant green: enabled", "tenant green: disabled"])
 
     def test_what_was_done_and_refused_is_on_record(self):
         make_user("rec", "red", "viewer")

@@ -191,6 +191,10 @@ class Usage(unittest.TestCase):
             self.assertIn("--help", done.stderr)
         self.assertEqual(tandem("ls", "-o", "xml").returncode, 2)
         self.assertEqual(tandem("show", "1", "2").returncode, 2)
+        self.assertEqual(tandem("metrics", "1", "--points", "0").returncode, 2)
+        said = tandem("generate", "--model", str(TINY)).stderr
+        self.assertIn("Give --prompt TEXT", said)
+        self.assertNotIn("tandem-tool", said)
 
     def test_nobody_there_is_exit_code_4(self):
         for args in (["nodes"], ["ls"], ["show", "1"], ["watch", "1"], ["metrics", "1"],
@@ -318,6 +322,7 @@ class OneRun(unittest.TestCase):
                          (self.job, "SUCCEEDED", "30", "30"))
         self.assertEqual(len(json.loads(tandem("ls", "-a", "-n", 1, "-o", "json").stdout)), 1)
         self.assertEqual(json.loads(tandem("ls", "-s", "held", "-o", "json").stdout), [])
+        self.assertEqual(tandem("ls", "-s", "held").stdout, "no such jobs\n")
 
     def test_logs_have_every_rank_or_one(self):
         every = tandem("logs", self.job).stdout
@@ -464,12 +469,21 @@ class InTheQueue(unittest.TestCase):
             job = submit("waits", 1)
             self.assertIn("HELD", tandem("hold", job).stdout)
             self.assertEqual(state(job), "HELD")
+            # Whoever watches a job that stands still is told how it goes on.
+            watch = subprocess.Popen([BIN / "tandem", "watch", job], env=ENV, text=True,
+                                     stdout=subprocess.PIPE)
+            self.assertIn(f"until: tandem release {job}", watch.stdout.readline())
+            watch.kill()
+            watch.communicate()
             self.assertEqual(tandem("priority", job, "high").returncode, 0)
             self.assertEqual(json.loads(tandem("priority", job, 800, "-o", "json").stdout)["priority"],
                              800)
             for words in ((job,), (job, "urgent"), (job, 1001), (job, -1)):
                 self.assertEqual(tandem("priority", *words).returncode, 2, words)
             self.assertIn("QUEUED", tandem("release", "waits").stdout)
+            page = tandem("show", job).stdout.split("\nevents")[0]
+            self.assertEqual(page.count("released by"), 1, page)
+            self.assertIn("waits      needs", page)
         finally:
             tandem("cancel", blocker)
         self.assertEqual(tandem("watch", job).returncode, 0)

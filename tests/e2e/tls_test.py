@@ -226,6 +226,11 @@ class Certificates(Case):
         self.start(self.config(tls=f"  client_ca_file: {certs}/ca.pem\n"
                                    "  require_client_cert: true\n"))
         self.fails("the server wants a client's certificate")
+        # That is no fault of the server's own certificate.
+        said = self.cli("doctor").stdout
+        self.assertRegex(said, "(?m)^ok    certificate ")
+        self.assertRegex(said, "(?m)^FAIL  TLS .*the server wants a client's certificate")
+        self.assertNotIn("tandemd --dev", said)
         self.fails(f"does not accept this client's certificate {certs}/stranger.pem",
                    cert="stranger")
         # A certificate proves a machine; the user still needs a token.
