@@ -36,6 +36,20 @@ int fs_open_regular(const char *path, struct stat *st, struct error *err)
     return fd;
 }
 
+int fs_open_append(const char *path, mode_t mode, struct error *err)
+{
+    struct stat st;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+    if (fd < 0) {
+        return error_errno(err, errno, "%s", path);
+    }
+    if (fs_check_regular(fd, path, &st, err) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 int fs_read_open(int fd, const char *path, size_t max_bytes, char **out, size_t *len,
                  struct error *err)
 {
@@ -131,7 +145,7 @@ int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode,
     if (snprintf(tmp, sizeof tmp, "%s.tmp%d", path, (int)getpid()) >= (int)sizeof tmp) {
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: path is too long", path);
     }
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
     if (fd < 0) {
         return error_errno(err, errno, "%s", tmp);
     }

@@ -12,6 +12,9 @@
 /* Opens a regular file for reading and says what it is; a FIFO or a device is an error, not a wait.
  * Gives the descriptor. Paths that others have named go through base/roots.h. */
 int fs_open_regular(const char *path, struct stat *st, struct error *err);
+/* Opens a regular file for appending and makes it where there is none. Whatever else stands there,
+ * a link included, is an error that names it, not a wait. Gives the descriptor. */
+int fs_open_append(const char *path, mode_t mode, struct error *err);
 /* Is what fd holds a regular file? path is for messages. */
 int fs_check_regular(int fd, const char *path, struct stat *st, struct error *err);
 /* Reads all of a regular file that was just opened, of at most max_bytes; as fs_read_file. */

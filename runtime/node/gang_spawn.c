@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "runtime/node/gang_state.h"
 
 #define LINK_FD 3
@@ -19,13 +20,11 @@ static int lift(int fd, struct error *err)
     return high >= 0 ? high : error_errno(err, errno, "duplicate a descriptor");
 }
 
-static int fill_actions(posix_spawn_file_actions_t *a, const struct gang_spawn *s, int link_fd,
-                        int segment_fd)
+static int fill_actions(posix_spawn_file_actions_t *a, int log_fd, int link_fd, int segment_fd)
 {
     int rc = posix_spawn_file_actions_addopen(a, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     if (rc == 0) {
-        rc = posix_spawn_file_actions_addopen(a, STDOUT_FILENO, s->log_path,
-                                              O_WRONLY | O_CREAT | O_APPEND, 0640);
+        rc = posix_spawn_file_actions_adddup2(a, log_fd, STDOUT_FILENO);
     }
     if (rc == 0) {
         rc = posix_spawn_file_actions_adddup2(a, STDOUT_FILENO, STDERR_FILENO);
@@ -54,7 +53,7 @@ static int fill_attributes(posix_spawnattr_t *attr)
                                               POSIX_SPAWN_SETSIGDEF);
 }
 
-static int spawn(const struct gang_spawn *s, int link_fd, int segment_fd, pid_t *pid)
+static int spawn(const struct gang_spawn *s, int log_fd, int link_fd, int segment_fd, pid_t *pid)
 {
     char rank[16], job[24];
     snprintf(rank, sizeof rank, "%d", (int)s->rank);
@@ -65,7 +64,7 @@ static int spawn(const struct gang_spawn *s, int link_fd, int segment_fd, pid_t 
     posix_spawnattr_t attr;
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attr);
-    int rc = fill_actions(&actions, s, link_fd, segment_fd);
+    int rc = fill_actions(&actions, log_fd, link_fd, segment_fd);
     if (rc == 0) {
         rc = fill_attributes(&attr);
     }
@@ -79,7 +78,7 @@ static int spawn(const struct gang_spawn *s, int link_fd, int segment_fd, pid_t 
 
 int gang_spawn(const struct gang_spawn *s, pid_t *pid, struct error *err)
 {
-    int segment_fd = -1;
+    int segment_fd = -1, log_fd = -1;
     int link_fd = lift(s->link_fd, err);
     if (link_fd < 0) {
         return -1;
@@ -88,12 +87,18 @@ int gang_spawn(const struct gang_spawn *s, pid_t *pid, struct error *err)
     if (s->segment_fd >= 0 && (segment_fd = lift(s->segment_fd, err)) < 0) {
         rc = -1;
     }
+    /* Here, not in the child, which we wait for: a FIFO would stop us for ever. */
+    if (rc == 0 && (log_fd = fs_open_append(s->log_path, 0640, err)) < 0) {
+        rc = error_wrap(err, "the log of rank %d", (int)s->rank);
+    }
     if (rc == 0) {
-        int errnum = spawn(s, link_fd, segment_fd, pid);
-        /* An action that fails (the log can't be opened) looks like the program itself. */
-        rc = errnum ? error_errno(err, errnum, "start %s (log %s)", s->program, s->log_path) : 0;
+        int errnum = spawn(s, log_fd, link_fd, segment_fd, pid);
+        rc = errnum ? error_errno(err, errnum, "start %s", s->program) : 0;
     }
     close(link_fd);
+    if (log_fd >= 0) {
+        close(log_fd);
+    }
     if (segment_fd >= 0) {
         close(segment_fd);
     }

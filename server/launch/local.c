@@ -57,9 +57,9 @@ static char **environment(char *mark)
     return out;
 }
 
-/* log_path NULL: the program has its own, and only what it refuses goes where ours goes. */
-static int spawn(const char *path, char *const *argv, char *const *env, const char *log_path,
-                 int ticket_fd, pid_t *pid)
+/* log_fd < 0: the program has its own log, and only what it refuses goes where ours goes. */
+static int spawn(const char *path, char *const *argv, char *const *env, int log_fd, int ticket_fd,
+                 pid_t *pid, struct error *err)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -73,20 +73,19 @@ static int spawn(const char *path, char *const *argv, char *const *env, const ch
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
                                         (short)POSIX_SPAWN_SETSID);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    if (log_path) {
-        posix_spawn_file_actions_addopen(&actions, 1, log_path, O_WRONLY | O_CREAT | O_APPEND,
-                                         0600);
+    if (log_fd >= 0) {
+        posix_spawn_file_actions_adddup2(&actions, log_fd, 1);
         posix_spawn_file_actions_adddup2(&actions, 1, 2);
     }
     posix_spawn_file_actions_adddup2(&actions, ticket_fd, 3);
     int rc = posix_spawn(pid, path, &actions, &attr, argv, env);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
-    return rc;
+    return rc == 0 ? 0 : error_errno(err, rc, "start %s", path);
 }
 
 static int spawn_node(const struct local *l, int64_t job_id, int32_t attempt, const char *user,
-                      const char *log_path, int ticket_fd, pid_t *pid)
+                      const char *log_path, int ticket_fd, pid_t *pid, struct error *err)
 {
     char mark[PATH_MAX + 64], job[24], number[16];
     make_mark(l, job_id, attempt, mark, sizeof mark);
@@ -95,12 +94,18 @@ static int spawn_node(const struct local *l, int64_t job_id, int32_t attempt, co
     if (*user) {
         char *argv[] = {
             (char *)(uintptr_t)l->spawn_path, "node", (char *)(uintptr_t)user, job, number, NULL};
-        return spawn(l->spawn_path, argv, environ, NULL, ticket_fd, pid);
+        return spawn(l->spawn_path, argv, environ, -1, ticket_fd, pid, err);
+    }
+    /* Here, not in the child, which the whole thread waits for: a FIFO would stop it for ever. */
+    int log_fd = fs_open_append(log_path, 0600, err);
+    if (log_fd < 0) {
+        return error_wrap(err, "the log of tandem-node");
     }
     char *argv[] = {(char *)(uintptr_t)l->node_path, "--job", job, "--attempt", number, NULL};
     char **env = environment(mark);
-    int rc = spawn(l->node_path, argv, env, log_path, ticket_fd, pid);
+    int rc = spawn(l->node_path, argv, env, log_fd, ticket_fd, pid, err);
     free(env);
+    close(log_fd);
     return rc;
 }
 
@@ -125,11 +130,11 @@ static int local_start(struct launcher *base, int64_t job_id, int32_t attempt, c
         return error_errno(err, errno, "pipe");
     }
     pid_t pid;
-    int rc = spawn_node(l, job_id, attempt, out->user, log_path, ends[0], &pid);
+    int rc = spawn_node(l, job_id, attempt, out->user, log_path, ends[0], &pid, err);
     close(ends[0]);
     if (rc != 0) {
         close(ends[1]);
-        return error_errno(err, rc, "start %s", *out->user ? l->spawn_path : l->node_path);
+        return -1;
     }
     /* It starts nobody before it has its ticket. */
     cgroup_enter(&l->groups, job_id, attempt, pid);

@@ -130,6 +130,20 @@ class Life(Case):
         listed = self.s.jobs.List(m.jobs.ListJobsRequest(all=True), timeout=DEADLINE)
         self.assertEqual(len(listed.jobs), 0)
 
+    # A log that nobody can append to is the job's own trouble: no thread of the server or of
+    # tandem-node waits for a FIFO's reader, and other jobs are started meanwhile.
+    def test_a_fifo_in_place_of_a_log_holds_nobody_up(self):
+        for job, name in ((1, "node.log"), (2, "rank-0.log")):
+            logs = self.s.data / f"jobs/{job}/logs/attempt-1"
+            logs.mkdir(parents=True)
+            os.mkfifo(logs / name)
+            self.assertEqual(self.s.submit(self.s.spec(f"fifo-{job}", max_restarts=0)), job)
+            self.s.wait_state(job, "FAILED")
+            self.assertIn(name, self.s.get(job).message)
+        job = self.s.submit(self.s.spec("other", steps=3))
+        self.s.wait_state(job, "SUCCEEDED")
+        wait_for("free devices", lambda: self.s.holders() == [0] * 4)
+
     # An empty tenant is the caller's own; under a sanitizer the server's end shows what it lost.
     def test_an_empty_tenant_is_the_callers_own(self):
         spec = self.s.spec("one", steps=3)

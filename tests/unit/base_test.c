@@ -202,6 +202,39 @@ static void control_characters_are_taken_out_of_text(void **state)
     assert_string_equal(line, "a?]0;x?? b ??m \303\251\302\240?");
 }
 
+/* What isn't a regular file is told at once: nobody waits for the other end of a FIFO. */
+static void a_file_to_append_to_is_a_file(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/tandem-base-XXXXXX", path[PATH_MAX], *text;
+    assert_non_null(mkdtemp(dir));
+    assert_true(fs_join(path, sizeof path, dir, "f"));
+    struct error err = {0};
+    size_t len;
+    for (int i = 0; i < 2; i++) {
+        int fd = fs_open_append(path, 0600, &err);
+        assert_true(fd >= 0);
+        assert_int_equal(fs_write_all(fd, "x", 1), 0);
+        close(fd);
+    }
+    assert_int_equal(fs_read_file(path, 9, &text, &len, &err), 0);
+    assert_string_equal(text, "xx");
+    free(text);
+    assert_int_equal(fs_open_append(dir, 0600, &err), -1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(fs_open_append(path, 0600, &err), -1);
+    assert_non_null(strstr(err.text, path));
+    int reader = open(path, O_RDONLY | O_NONBLOCK);
+    assert_int_equal(fs_open_append(path, 0600, &err), -1);
+    assert_non_null(strstr(err.text, "not a regular file"));
+    close(reader);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("elsewhere", path), 0);
+    assert_int_equal(fs_open_append(path, 0600, &err), -1);
+    assert_int_equal(fs_remove_tree(dir, &err), 0);
+}
+
 struct letter {
     struct mailbox_node node; /* first */
     int sender, number;
@@ -263,6 +296,7 @@ int main(void)
         cmocka_unit_test(files_are_replaced_whole_and_read_with_a_bound),
         cmocka_unit_test(only_what_lies_in_a_folder_is_removed_with_it),
         cmocka_unit_test(control_characters_are_taken_out_of_text),
+        cmocka_unit_test(a_file_to_append_to_is_a_file),
         cmocka_unit_test(mailbox_delivers_all_in_each_senders_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
