@@ -168,6 +168,15 @@ static int check_tables(const char *path, const struct manifest *m, struct error
     return 0;
 }
 
+/* A regular file was written: whatever else stands in its place is damage, not a wrong name. */
+static int fail_read(struct error *err)
+{
+    if (err && err->code == ERR_INVALID_ARGUMENT) {
+        err->code = ERR_DATA_LOSS;
+    }
+    return -1;
+}
+
 /* The manifest's text, if it is what COMPLETE seals. */
 static int read_sealed(const char *dir, const char *path, char **text, size_t *len,
                        struct error *err)
@@ -180,9 +189,13 @@ static int read_sealed(const char *dir, const char *path, char **text, size_t *l
         return -1;
     }
     if (fs_read_file(complete, 4096, &seal, &seal_len, err) != 0) {
+        fail_read(err);
         return error_wrap(err, "%s is not a complete checkpoint", dir);
     }
     int rc = fs_read_file(path, FOLDER_JSON_MAX_BYTES, text, len, err);
+    if (rc != 0) {
+        fail_read(err);
+    }
     if (rc == 0 && shard_digest_bytes(*text, *len, &digest, err) != 0) {
         free(*text);
         rc = -1;
@@ -238,7 +251,7 @@ int manifest_check_file(const char *dir, const struct manifest *m, const char *f
     const json_t *line = json_object_get(m->files, file);
     if (folder_file(dir, file, path, sizeof path, err) != 0 ||
         shard_digest_file(path, &digest, err) != 0) {
-        return -1;
+        return fail_read(err);
     }
     json_int_t bytes = json_integer_value(json_object_get(line, "bytes"));
     if (digest.size_bytes != bytes) {

@@ -90,7 +90,7 @@ int shard_write(const char *path, struct st_tensor *tensors, const void *const *
     if (!ctx) {
         goto out;
     }
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     if (fd < 0) {
         error_errno(err, errno, "%s", path);
         goto out;

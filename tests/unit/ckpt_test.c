@@ -243,6 +243,34 @@ static void a_file_that_is_cut_or_gone_is_named(void **state)
     fixture_free(&f);
 }
 
+/* A file that something else has taken the place of is damage like any other: whoever resumes goes
+ * on from an older checkpoint. None of it hangs. */
+static void what_is_no_file_any_more_is_damage(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"weights-0.safetensors", "manifest.json", "COMPLETE"};
+    struct fixture f;
+    char dir[256], path[300];
+    fixture_new(&f, DTYPE_F32, true, 3);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        save_ok(&f, 9, (int32_t)i + 1, 2, dir);
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(mkdir(path, 0700), 0);
+        load_fails(dir, &f, ERR_DATA_LOSS, files[i]);
+        assert_int_equal(rmdir(path), 0);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        load_fails(dir, &f, ERR_DATA_LOSS, files[i]);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(symlink("/dev/zero", path), 0);
+        load_fails(dir, &f, ERR_DATA_LOSS, files[i]);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(symlink(files[i], path), 0);
+        load_fails(dir, &f, ERR_DATA_LOSS, files[i]);
+    }
+    fixture_free(&f);
+}
+
 /* ---- which one counts --------------------------------------------------------------------------
  */
 
@@ -435,6 +463,7 @@ int main(void)
         EACH(tensors_that_are_missing_or_foreign_are_named),
         EACH(a_damaged_byte_is_found_by_its_hash),
         EACH(a_file_that_is_cut_or_gone_is_named),
+        EACH(what_is_no_file_any_more_is_damage),
         EACH(the_newest_complete_one_is_picked),
         EACH(a_damaged_checkpoint_is_passed_over_for_an_older_one),
         EACH(the_sweep_takes_the_unfinished_only),
