@@ -10,7 +10,7 @@ file(GLOB replay_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/sim/replay/
 add_executable(tandem-replay ${replay_sources})
 target_link_libraries(tandem-replay PRIVATE tandem_flags test_sim)
 tandem_test(sim_test ${CMAKE_SOURCE_DIR}/tests/sim/sim_test.c test_sim)
-set_tests_properties(sim_test PROPERTIES TIMEOUT 3600)
+set_tests_properties(sim_test PROPERTIES TIMEOUT 14400)
 # Faults planted in the controller must be found: three a day, all with TANDEM_FULL.
 add_test(NAME sim_plant_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/sim/plant.py
   ${CMAKE_BINARY_DIR})

@@ -21,7 +21,7 @@ from leftovers import jobs_processes, odd_files, segments
 STEPS = 30
 PHASES = ("submit", "starting", "running", "checkpointing", "ending", "cancelling", "pausing")
 SEED = int(os.environ.get("KILL_SEED", time.time_ns() % 1000000))
-MOMENTS = 300 if os.environ.get("TANDEM_FULL") == "1" else 7 if os.environ.get("TANDEM_SAMPLE") else 20
+MOMENTS = 300 if os.environ.get("TANDEM_FULL") == "1" else 4 if os.environ.get("TANDEM_SAMPLE") else 20
 GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 

@@ -21,7 +21,7 @@ from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs
 SEED = int(os.environ.get("KILL_SEED", "1"))
 FULL = os.environ.get("TANDEM_FULL", "0") != "0"
 SAMPLE = os.environ.get("TANDEM_SAMPLE", "0") != "0"
-KILLS = 200 if FULL else 4 if SAMPLE else 20
+KILLS = 200 if FULL else 2 if SAMPLE else 20
 STEPS = 40
 
 
@@ -223,7 +223,7 @@ class Killed(Case):
 
 class Journal(unittest.TestCase):
     """A long one, of a rank that trains nothing, quickly."""
-    STEPS = 20000 if SAMPLE else 60000
+    STEPS = 5000 if SAMPLE else 60000
 
     def setUp(self):
         self.folder = folder / "fake"

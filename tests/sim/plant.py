@@ -28,7 +28,7 @@ FAULTS = sorted((ROOT / "tests/sim/faults").glob("*.patch"))
 def chosen(numbers):
     if numbers:
         return [f for f in FAULTS if f.name.split("-")[0] in numbers]
-    if os.environ.get("TANDEM_FULL"):
+    if os.environ.get("TANDEM_FULL") == "1":
         return FAULTS
     day = int(os.environ.get("PLANT_DAY", time.time() // 86400))
     return [FAULTS[(day * A_DAY + i) % len(FAULTS)] for i in range(A_DAY)]

@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/effort.h"
 #include "tests/sim/sim.h"
 
 static uint64_t num_seeds(void)
 {
-    return getenv("TANDEM_FULL") ? 10000 : getenv("TANDEM_SAMPLE") ? 10 : 100;
+    return (uint64_t)effort(10000, 500, 10);
 }
 
 static void run(const char *name)

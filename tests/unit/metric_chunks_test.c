@@ -15,6 +15,7 @@
 #include "server/curve.h"
 #include "server/msg.h"
 #include "server/store/metric_codec.h"
+#include "tests/effort.h"
 #include "tests/unit/store_fixture.h"
 
 #define ATTEMPTS_MAX 6
@@ -364,7 +365,7 @@ static void every_query_equals_the_plain_model(void **state)
 {
     const char *one = getenv("TANDEM_SEED");
     uint64_t first = one ? strtoull(one, NULL, 10) : 1;
-    uint64_t num = one ? 1 : getenv("TANDEM_FULL") ? 400 : getenv("TANDEM_SAMPLE") ? 4 : 24;
+    uint64_t num = one ? 1 : (uint64_t)effort(400, 24, 4);
     for (uint64_t seed = first; seed < first + num; seed++) {
         random_case(*state, seed);
     }

@@ -17,6 +17,7 @@
 #include "base/fs.h"
 #include "base/rng.h"
 #include "base/roots.h"
+#include "tests/effort.h"
 
 /* TMP/red, TMP/models: allowed, with files that hold "in". TMP/blue, TMP/redder, TMP/secret: not,
  * with files that hold "out". TMP/named -> TMP/real is a root that is a link. */
@@ -399,7 +400,7 @@ static void no_path_through_any_links_leads_out(void **state)
 {
     (void)state;
     const char *text = getenv("TANDEM_SEED");
-    int num = getenv("TANDEM_FULL") ? 20000 : 300;
+    int num = effort(20000, 300, 100);
     uint64_t first = text ? strtoull(text, NULL, 10) : 1;
     int opened = 0;
     for (int k = 0; k < num; k++) {

@@ -21,6 +21,7 @@
 #include "server/msg.h"
 #include "server/store/backup.h"
 #include "server/store/sweep_rows.h"
+#include "tests/effort.h"
 #include "tests/unit/store_fixture.h"
 
 static int64_t number(const char *path, const char *sql)
@@ -113,7 +114,7 @@ static void a_kill_at_any_moment_leaves_each_reported_step_once(void **state)
     struct store_fixture *f = *state;
     int64_t job = store_fixture_job(f->s, "one"), have = 0;
     store_fixture_attempt(f->s, job, 1, 0);
-    int rounds = getenv("TANDEM_FULL") ? 60 : getenv("TANDEM_SAMPLE") ? 4 : 12;
+    int rounds = effort(60, 12, 4);
     for (int i = 0; i < rounds; i++) {
         int ends[2];
         store_close(f->s);
