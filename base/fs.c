@@ -146,8 +146,8 @@ int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode,
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: path is too long", path);
     }
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
-    if (fd < 0) {
-        return error_errno(err, errno, "%s", tmp);
+    if (fd < 0) { /* the folder's fault: nobody asked for a file of that other name */
+        return error_errno(err, errno, "%s", path);
     }
     int rc = 0;
     if (fs_write_all(fd, data, len) != 0 || fsync(fd) != 0) {

@@ -180,6 +180,9 @@ static void print_tls(const TlsConfig *t)
 
 static void print_roots(const ServerConfig *c)
 {
+    if (!c->n_roots) {
+        printf("roots      none: jobs of every tenant may read all that this user can\n");
+    }
     for (size_t i = 0; i < c->n_roots; i++) {
         const Roots *r = c->roots[i];
         printf("roots      %s:", r->tenant ? r->tenant : "every other tenant");

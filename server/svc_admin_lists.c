@@ -113,12 +113,26 @@ int admin_list_tenants(void *query, struct mail *m, struct error *err)
                 reply);
 }
 
+/* A tenant that was asked for by name is one that there is: an empty list would hide a slip. */
+static int check_tenant(struct query *q, const char *asked, struct error *err)
+{
+    struct tenant_row row;
+    if (!given(asked)) {
+        return 0;
+    }
+    int rc = store_tenant_get(q->reader, asked, &row, err);
+    return rc == 0  ? error_set(err, ERR_NOT_FOUND, "there is no tenant %.64s", asked)
+           : rc < 0 ? -1
+                    : 0;
+}
+
 int admin_list_users(void *query, struct mail *m, struct error *err)
 {
     struct query *q = query;
     const ListUsersRequest *r = (const ListUsersRequest *)m->message;
     const char *tenant;
-    if (rights_ask_tenant(call_caller(m->call), r->tenant, &tenant, err) != 0) {
+    if (rights_ask_tenant(call_caller(m->call), r->tenant, &tenant, err) != 0 ||
+        check_tenant(q, r->tenant, err) != 0) {
         return -1;
     }
     ListUsersReply *reply = msg_new(&list_users_reply__descriptor);
@@ -134,7 +148,8 @@ int admin_list_tokens(void *query, struct mail *m, struct error *err)
     const ListTokensRequest *r = (const ListTokensRequest *)m->message;
     const struct caller *who = call_caller(m->call);
     const char *tenant, *user = given(r->user);
-    if (rights_ask_tenant(who, r->tenant, &tenant, err) != 0) {
+    if (rights_ask_tenant(who, r->tenant, &tenant, err) != 0 ||
+        check_tenant(q, r->tenant, err) != 0) {
         return -1;
     }
     if (rights_role(who->role) < ROLE_TENANT_ADMIN) {

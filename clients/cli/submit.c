@@ -137,7 +137,7 @@ const struct verb verb_submit = {
     .text =
         "  --set a.b=c   change a field of the file: --set training.steps=100\n"
         "  -f, --follow  then watch the job to its end\n"
-        "  -w, --wait    wait for its end in silence\n"
+        "  -w, --wait    then wait for its end in silence\n"
         "  -n, --dry-run check and plan only\n"
         "  -q, --quiet   print the job's number alone\n\n"
         "Relative paths in the file count from the file's folder, those in --set from here.\n"

@@ -576,6 +576,10 @@ class ConfigFile(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         for words in (f"{self.folder}/data", f"{HERE}:0, TLS", "good.pem", "/tmp (writes)"):
             self.assertIn(words, done.stdout)
+        self.assertNotIn("roots      none", done.stdout)
+        done = subprocess.run([programs / "tandemd", "--config", self.config(), "--check"], text=True,
+                              capture_output=True, timeout=DEADLINE)
+        self.assertIn("roots      none: jobs of every tenant may read all", done.stdout)
         self.assertFalse((self.folder / "data").exists())
 
 

@@ -143,6 +143,10 @@ class Tokens(Case):
         self.assertEqual({t.tenant for t in every}, {"red", "blue", "default"})
         named = self.admin("ada").ListTokens(m.admin.ListTokensRequest(user="mia")).tokens
         self.assertEqual({(t.user, t.tenant) for t in named}, {("mia", "red")})
+        for method, request in (("ListTokens", m.admin.ListTokensRequest(tenant="rde")),
+                                ("ListUsers", m.admin.ListUsersRequest(tenant="rde"))):
+            words = self.refused(Code.NOT_FOUND, getattr(self.admin("ada"), method), request)
+            self.assertEqual(words, "there is no tenant rde")
         page = self.admin("ada").ListTokens(m.admin.ListTokensRequest(limit=2)).tokens
         rest = self.admin("ada").ListTokens(m.admin.ListTokensRequest(after_id=page[-1].id)).tokens
         self.assertEqual([t.id for t in page] + [t.id for t in rest], [t.id for t in every])
