@@ -158,6 +158,10 @@ static int start_threads(struct tandemd *d, struct error *err)
     if (restore_pending(d->data_dir, err) != 0 || store_open(&store, db, err) != 0) {
         return -1;
     }
+    if (restore_needed(store, d->data_dir, err) != 0) {
+        store_close(store);
+        return -1;
+    }
     struct controller_options o = {.data_dir = d->data_dir,
                                    .bin_dir = d->bin_dir,
                                    .worker_addr = d->run_as ? d->worker_addr : d->socket,

@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "server/gangs.h"
 #include "server/store/backup.h"
+#include "server/store/store.h"
 
 #define ATTEMPT_DIR "attempt-"
 
@@ -121,10 +122,10 @@ static int move_beside(const char *from, const char *to, const char *suffix, str
 }
 
 /* While the marker is there no server starts: what lies between its making and its end can be done
- * again from the start. */
+ * again from the start. It names what the database that is replaced is called meanwhile. */
 static int put_in_place(const struct paths *p, const char *data_dir, struct error *err)
 {
-    if (fs_write_atomic(p->marker, "", 0, 0600, err) != 0 ||
+    if (fs_write_atomic(p->marker, p->aside, strlen(p->aside), 0600, err) != 0 ||
         /* What an old database that can't be read needs to be looked at later. */
         move_beside(p->db, p->aside, "-wal", err) != 0 ||
         move_beside(p->db, p->aside, "-shm", err) != 0 ||
@@ -141,6 +142,29 @@ static int put_in_place(const struct paths *p, const char *data_dir, struct erro
         return error_errno(err, errno, "%s", p->marker);
     }
     return fs_fsync_dir(data_dir, err);
+}
+
+/* A restore was cut short after the old database had gone aside and before the copy was in its
+ * place: back, so that what it knows (ids, revoked tokens) is asked again. */
+static int take_back(const struct paths *p, struct error *err)
+{
+    char *aside;
+    size_t len;
+    if (!fs_exists(p->marker)) {
+        return 0;
+    }
+    if (fs_read_file(p->marker, PATH_MAX - 1, &aside, &len, err) != 0) {
+        return -1;
+    }
+    int rc = 0;
+    bool in_place = fs_exists(p->db) && fs_exists(aside);
+    if (len > 0 && !in_place) {
+        rc = move_beside(aside, p->db, "", err);
+        rc = rc == 0 ? move_beside(aside, p->db, "-shm", err) : rc;
+        rc = rc == 0 ? move_beside(aside, p->db, "-wal", err) : rc;
+    }
+    free(aside);
+    return rc;
 }
 
 static int make_copy(const char *file, const struct paths *p, struct error *err)
@@ -180,7 +204,7 @@ int restore_run(const char *file, const char *data_dir, struct error *err)
     if (num > 0) {
         printf("%zu processes of jobs were stopped\n", num);
     }
-    if (!good || make_safe(&p, err) != 0) {
+    if (!good || take_back(&p, err) != 0 || make_safe(&p, err) != 0) {
         remove_db(p.copy);
         return error_wrap(err, "nothing was replaced");
     }
@@ -206,4 +230,30 @@ int restore_pending(const char *data_dir, struct error *err)
                                            "FILE --data-dir %s again",
                                            data_dir, data_dir)
                                : 0;
+}
+
+int restore_needed(struct store *store, const char *data_dir, struct error *err)
+{
+    char jobs[PATH_MAX];
+    int64_t last, highest = 0;
+    DIR *d = fs_join(jobs, sizeof jobs, data_dir, "jobs") ? opendir(jobs) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        int64_t n = number_of(e->d_name, INT64_MAX / 2);
+        highest = n > highest ? n : highest;
+    }
+    if (d) {
+        closedir(d);
+    }
+    if (store_job_last(store, &last, err) != 0) {
+        return -1;
+    }
+    if (highest <= last) {
+        return 0;
+    }
+    return error_set(
+        err, ERR_FAILED_PRECONDITION,
+        "%s/%lld is there, but the last job that tandem.db has given a number is %lld: "
+        "this database is new, or older than the folder. Run tandemd --restore FILE "
+        "--data-dir %s with a backup, or with a copy of this tandem.db",
+        jobs, (long long)highest, (long long)last, data_dir);
 }

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 
+struct store;
+
 /* The folder is locked by the caller, no server runs on it. Checks a copy of file, stops the
  * gangs of the folder's jobs (their attempts are not in the backup as they are now), makes the copy
  * safe to serve (store_restored), keeps the database that was there as tandem.db.before-TIME, puts
@@ -13,5 +15,9 @@ int restore_run(const char *file, const char *data_dir, struct error *err);
 
 /* -1: a restore has begun in this folder and not ended; err says to run it again. */
 int restore_pending(const char *data_dir, struct error *err);
+/* -1: job folders are there that the database knows nothing of, so it has lost what was
+ * acknowledged (it was removed, emptied, or an older copy was put in its place): their numbers
+ * would be given out again. err says what to do. */
+int restore_needed(struct store *store, const char *data_dir, struct error *err);
 
 #endif

@@ -85,6 +85,18 @@ static void read_job(sqlite3_stmt *q, struct job_row *r)
     attempt_row_read(q, FIRST_ATTEMPT_COLUMN, &r->attempt);
 }
 
+int store_job_last(struct store *s, int64_t *id, struct error *err)
+{
+    sqlite3_stmt *q = sql_query(
+        s, err, "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'jobs'", "");
+    if (!q || sql_step(s, q, err) != 1) {
+        return -1;
+    }
+    *id = sqlite3_column_int64(q, 0);
+    sql_done(q);
+    return 0;
+}
+
 int store_job_get(struct store *s, int64_t id, struct job_row *out, struct error *err)
 {
     sqlite3_stmt *q = sql_query(s, err, "SELECT " JOB_COLUMNS JOB_FROM "WHERE j.id = ?", "i", id);

@@ -53,6 +53,8 @@ int store_job_insert(struct store *s, struct job_row *row, const void *spec, siz
                      const void *facts, size_t facts_len, struct error *err);
 /* All columns that change; the attempt not. */
 int store_job_update(struct store *s, const struct job_row *row, struct error *err);
+/* The highest number that was ever given to a job; 0 = none. */
+int store_job_last(struct store *s, int64_t *id, struct error *err);
 /* With its latest attempt. 1 found, 0 not. */
 int store_job_get(struct store *s, int64_t id, struct job_row *out, struct error *err);
 /* 1 found, 0 no such job (err says so), also for a name that fits several. */

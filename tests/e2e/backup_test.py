@@ -257,6 +257,56 @@ class Backup(unittest.TestCase):
         self.assertEqual(self.s.state(job), "JOB_SUCCEEDED")
         self.assertEqual(len(self.s.curve(job)), 3000)
 
+    def refused_start(self):
+        done = subprocess.run([programs / "tandemd", "--dev", "--data-dir", self.s.data],
+                              capture_output=True, text=True, timeout=DEADLINE,
+                              env={**os.environ, "XDG_CONFIG_HOME": str(self.folder / "c")})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        return done.stderr
+
+    # A number that was acknowledged isn't given out again, whatever became of the database: what
+    # lies in the folder of a job is another's otherwise.
+    def test_a_database_that_is_older_than_the_folder_is_not_served(self):
+        first = self.s.submit(self.s.spec("first", steps=3))
+        self.s.wait_state(first, "SUCCEEDED")
+        copy = pathlib.Path(self.backup().path)
+        second = self.s.submit(self.s.spec("second", steps=3))
+        self.s.wait_state(second, "SUCCEEDED")
+        wait_for("free devices", lambda: self.s.holders() == [0] * 4)
+        self.stop()
+        for data in (b"", None, copy.read_bytes()):
+            for old in self.s.data.glob("tandem.db*"):
+                old.unlink()
+            if data is not None:
+                (self.s.data / "tandem.db").write_bytes(data)
+            said = self.refused_start()
+            self.assertIn(f"jobs/{second} is there", said)
+            self.assertIn("--restore", said)
+        self.assertEqual(self.restore(copy).returncode, 0)
+        self.start()
+        self.assertEqual(self.s.state(first), "JOB_SUCCEEDED")
+        self.assertGreater(self.s.submit(self.s.spec("third", steps=3)), second)
+
+    # Also a restore that was killed between the two renames asks the replaced database what must
+    # not come back.
+    def test_a_restore_that_is_run_again_still_knows_who_was_shut_out(self):
+        admin = m.admin_rpc.AdminStub(self.s.channel)
+        admin.CreateUser(m.admin.CreateUserRequest(tenant="default", name="ann"), timeout=DEADLINE)
+        copy = self.backup().path
+        admin.SetUser(m.admin.SetUserRequest(tenant="default", name="ann", disabled=True),
+                      timeout=DEADLINE)
+        self.stop()
+        aside = self.s.data / "tandem.db.before-20260101T000000Z"
+        (self.s.data / "tandem.db").rename(aside)
+        (self.s.data / "restoring").write_text(str(aside))
+        self.assertIn("cut short", self.refused_start())
+        self.assertEqual(self.restore(copy).returncode, 0)
+        db = sqlite3.connect(self.s.data / "tandem.db")
+        self.assertEqual(db.execute("SELECT disabled FROM users WHERE name = 'ann'").fetchone(), (1,))
+        db.close()
+        self.assertFalse(aside.exists())
+        self.start()
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2 if "-v" in sys.argv else 1)
