@@ -21,6 +21,7 @@ enum {
     /* What one read takes from a connection: each of its calls costs a hundred times its bytes
      * before anybody can refuse it. */
     MAX_READ_BYTES = 65536,
+    MAX_READING_BYTES = 512 << 20,
     SWEEP_MS = 1000,
     FIRST_MESSAGE_MS = 30000,
     UNREAD_END_MS = 600000,
@@ -129,9 +130,19 @@ static grpc_server *create_core(const struct server_options *options)
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         int_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000),
+        {.type = GRPC_ARG_POINTER, .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA},
     };
+    /* Core reads a message to its end before it compares its size, however large it says it is. At
+     * this bound it ends calls, anybody's, rather than take all memory. */
+    grpc_resource_quota *quota = grpc_resource_quota_create("tandemd");
+    grpc_resource_quota_resize(quota, options->max_reading_bytes);
+    grpc_arg *last = &args[sizeof args / sizeof *args - 1];
+    last->value.pointer.p = quota;
+    last->value.pointer.vtable = grpc_resource_quota_arg_vtable();
     grpc_channel_args list = {sizeof args / sizeof *args, args};
-    return grpc_server_create(&list, NULL);
+    grpc_server *core = grpc_server_create(&list, NULL);
+    grpc_resource_quota_unref(quota);
+    return core;
 }
 
 static int add_listener(struct server *s, const char *text, struct error *err)
@@ -311,6 +322,9 @@ int server_new(struct server **out, const struct server_options *options, struct
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     s->options = *options;
+    if (!s->options.max_reading_bytes) {
+        s->options.max_reading_bytes = MAX_READING_BYTES;
+    }
     if (!s->options.max_request_bytes) {
         s->options.max_request_bytes = CALL_MESSAGE_MAX_BYTES;
     }

@@ -63,6 +63,8 @@ struct server_options {
                          struct error *err);
     int num_threads;          /* that work the sockets; 0 = 2. One more only answers */
     size_t max_request_bytes; /* 0 = 4 MiB */
+    /* What core may hold of what it reads: 0 = 512 MiB, and as much of the trusted socket files. */
+    size_t max_reading_bytes;
     /* NULL: none. Else every host:port speaks TLS, on loopback too. Borrowed by server_new. */
     const struct tls_files *tls;
     /* Of connections over TLS; 0 = no limit. Those of this host are counted in the first only. */

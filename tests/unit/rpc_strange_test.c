@@ -7,6 +7,7 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/time.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,18 +213,16 @@ static void running_out_of_descriptors_heals(void **state)
     rpc_channel_close(old);
 }
 
-/* A server that waits for nobody. */
-static struct server *impatient_server(struct fixture *f, char *target, size_t size)
+static struct server *another_server(struct fixture *f, const struct server_options *limits,
+                                     char *target, size_t size)
 {
     const char *addresses[] = {"127.0.0.1:0", NULL};
     const struct method *tables[] = {rpc_test_methods, NULL};
-    struct server_options o = {.listen = addresses,
-                               .tables = tables,
-                               .ctx = f,
-                               .authenticate = rpc_authenticate,
-                               .first_message_ms = 50,
-                               .unread_end_ms = 50,
-                               .idle_connection_ms = 50};
+    struct server_options o = *limits;
+    o.listen = addresses;
+    o.tables = tables;
+    o.ctx = f;
+    o.authenticate = rpc_authenticate;
     struct server *s;
     struct error err;
     if (server_new(&s, &o, &err) || server_start(s, &err)) {
@@ -231,6 +230,14 @@ static struct server *impatient_server(struct fixture *f, char *target, size_t s
     }
     snprintf(target, size, "127.0.0.1:%d", server_port(s, 0));
     return s;
+}
+
+/* A server that waits for nobody. */
+static struct server *impatient_server(struct fixture *f, char *target, size_t size)
+{
+    const struct server_options o = {
+        .first_message_ms = 50, .unread_end_ms = 50, .idle_connection_ms = 50};
+    return another_server(f, &o, target, size);
 }
 
 /* A call whose first message doesn't come is ended, not kept for as long as its client likes. */
@@ -277,6 +284,18 @@ static void connection_without_a_call_is_closed(void **state)
     server_free(server);
 }
 
+static int connect_to(const struct server *server)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)server_port(server, 0)),
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct timeval limit = {.tv_sec = WAIT_MS / 1000};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    return fd;
+}
+
 static void frame(int fd, int kind, int flags, int stream, const void *data, size_t len)
 {
     const uint8_t head[9] = {
@@ -298,6 +317,91 @@ static size_t put_header(uint8_t *out, const char *name, const char *value)
     return 3 + n + v;
 }
 
+/* ":method" and the like, of a call without a token. */
+static size_t put_request(uint8_t *out, const char *path)
+{
+    size_t len = put_header(out, ":method", "POST");
+    len += put_header(out + len, ":scheme", "http");
+    len += put_header(out + len, ":path", path);
+    len += put_header(out + len, ":authority", "x");
+    len += put_header(out + len, "content-type", "application/grpc");
+    return len + put_header(out + len, "te", "trailers");
+}
+
+/* Of stream 1 and of the connection: what the server lets us send; ended: nothing more of 1. */
+struct room {
+    int64_t stream, connection;
+    bool ended;
+};
+
+static void read_exactly(int fd, uint8_t *out, size_t len)
+{
+    for (size_t got = 0; got < len;) {
+        ssize_t n = read(fd, out + got, len - got);
+        assert_true(n > 0);
+        got += (size_t)n;
+    }
+}
+
+/* Takes one frame of the server. */
+static void take_frame(int fd, struct room *r)
+{
+    uint8_t head[9], body[16384];
+    read_exactly(fd, head, sizeof head);
+    size_t len = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
+    assert_true(len <= sizeof body);
+    read_exactly(fd, body, len);
+    if (head[3] == 8) { /* WINDOW_UPDATE */
+        int64_t more = (int64_t)body[0] << 24 | body[1] << 16 | body[2] << 8 | body[3];
+        *(head[8] ? &r->stream : &r->connection) += more;
+    } else if (head[3] == 6 && !(head[4] & 1)) { /* PING */
+        frame(fd, 6, 1, 0, body, len);
+    } else if (head[3] == 3 || head[3] == 7) { /* RST_STREAM, GOAWAY */
+        r->ended = true;
+    }
+}
+
+/* The bound of a request holds once it is whole; before that, what core reads of all of them is
+ * bounded: by anybody, for a method that needs no token. */
+static void message_that_never_ends_is_cut(void **state)
+{
+    struct fixture *f = *state;
+    static const uint8_t huge[5] = {0, 0x40, 0, 0, 0};
+    static uint8_t piece[16384];
+    const int64_t size = sizeof piece;
+    char target[64];
+    uint8_t block[512];
+    const struct server_options o = {.max_reading_bytes = 8 << 20};
+    struct server *server = another_server(f, &o, target, sizeof target);
+    struct room room = {65535, 65535, false};
+    int fd = connect_to(server);
+    int64_t sent = 0;
+    assert_int_equal(fs_write_all(fd, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24), 0);
+    frame(fd, 4, 0, 0, NULL, 0);
+    frame(fd, 1, 4, 1, block, put_request(block, "/grpc.health.v1.Health/Check"));
+    frame(fd, 0, 0, 1, huge, sizeof huge);
+    while (!room.ended && sent < 128 << 20) {
+        bool full = room.stream < size || room.connection < size;
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (full || poll(&p, 1, 0) > 0) {
+            take_frame(fd, &room);
+            continue;
+        }
+        frame(fd, 0, 0, 1, piece, sizeof piece);
+        sent += size;
+        room.stream -= size;
+        room.connection -= size;
+    }
+    assert_true(room.ended);
+    assert_true(sent < 32 << 20); /* and not as a whole */
+    struct rpc_channel *c = rpc_dial(target, "user-token");
+    char text[ERROR_TEXT_MAX];
+    assert_int_equal(rpc_get_job(c, "a", WAIT_MS, text), ERR_OK);
+    rpc_channel_close(c);
+    close(fd);
+    server_free(server);
+}
+
 /* A client that asks and gives no room for the answer holds its call for a while, not for ever. */
 static void connection_that_reads_no_answer_is_closed(void **state)
 {
@@ -314,13 +418,7 @@ static void connection_that_reads_no_answer_is_closed(void **state)
     uint8_t block[512];
     size_t len = 0;
     struct server *server = impatient_server(f, target, sizeof target);
-    struct sockaddr_in sa = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)server_port(server, 0)),
-                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    struct timeval limit = {.tv_sec = WAIT_MS / 1000};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    int fd = connect_to(server);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         len += put_header(block + len, fields[i][0], fields[i][1]);
     }
@@ -346,6 +444,7 @@ int main(void)
         T(compressed_messages_are_refused),     T(strange_connections_disturb_nobody),
         T(running_out_of_descriptors_heals),    T(call_without_its_message_is_ended),
         T(connection_without_a_call_is_closed), T(connection_that_reads_no_answer_is_closed),
+        T(message_that_never_ends_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
