@@ -24,7 +24,11 @@ static int look_at_node(const struct spawn_conf *conf, const struct spawn_reques
     snprintf(want, sizeof want, "%.*s/tandem-node", SPAWN_PATH_SIZE - 32, conf->programs);
     ssize_t n = readlink(link, exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = 0;
-    if (strcmp(exe, want) != 0) {
+    size_t len = strlen(want);
+    /* An upgrade has put another file in its place since it was started. */
+    bool is_node =
+        strncmp(exe, want, len) == 0 && (!exe[len] || strcmp(exe + len, " (deleted)") == 0);
+    if (!is_node) {
         snprintf(why, SPAWN_WHY_SIZE, "pid %lld is no tandem-node of this user", (long long)r->pid);
         return -1;
     }

@@ -278,6 +278,15 @@ class Kills(Case):
         self.ask("kill", ANN, 30, 1, node.pid, start_of(node.pid), 9)
         wait_for("the end of all", lambda: dead(node.pid) and dead(child))
 
+    # A gang outlives an upgrade of the programs, and can be stopped after it.
+    def test_a_gang_whose_program_was_replaced_is_killed(self):
+        node, child = self.start(ANN, 33)
+        shutil.copy2(programs / "tandem-node", programs / "new")
+        (programs / "new").rename(programs / "tandem-node")
+        got = self.ask("kill", ANN, 33, 1, node.pid, start_of(node.pid), 9)
+        self.assertEqual((got.returncode, got.stdout), (0, f"2 {node.pid}\n"), got)
+        wait_for("the end of all", lambda: dead(node.pid) and dead(child))
+
     def test_nothing_else_can_be_signalled(self):
         ann, _ = self.start(ANN, 31)
         bob, bobs = self.start(BOB, 32)
