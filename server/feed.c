@@ -16,6 +16,8 @@
 #define REPLAY_QUEUE (CALL_QUEUE_MAX / 2)
 #define REPLAY_WAIT_MS 5
 #define TELL_WAIT_MS 50
+/* A tenant has as many watchers as so many of its users may have. */
+#define TENANT_USERS 4
 
 struct request_mail {
     struct mail mail; /* first; message: the request */
@@ -303,16 +305,24 @@ static int open_watcher(struct feed *f, struct watcher *w, const ProtobufCMessag
     return 0;
 }
 
-/* Counted only where it can matter. */
+/* Counted only where it can matter. Many users of a tenant leave room for others, too. */
 static int check_user(const struct feed *f, const struct caller *who, struct error *err)
 {
-    int32_t num = 0;
+    int32_t num = 0, of_tenant = 0;
     if (f->user_watchers <= 0 || f->num_watchers < f->user_watchers || !who->token_id) {
         return 0;
     }
     for (const struct watcher *w = f->watchers; w; w = w->next) {
         const struct caller *other = call_caller(w->call);
-        num += strcmp(other->user, who->user) == 0 && strcmp(other->tenant, who->tenant) == 0;
+        bool same = other->token_id && strcmp(other->tenant, who->tenant) == 0;
+        of_tenant += same;
+        num += same && strcmp(other->user, who->user) == 0;
+    }
+    if (of_tenant / TENANT_USERS >= f->user_watchers) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED,
+                         "the users of tenant %s have %d watchers open, as many as may be; close "
+                         "some",
+                         who->tenant, of_tenant);
     }
     if (num < f->user_watchers) {
         return 0;

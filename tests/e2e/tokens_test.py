@@ -412,6 +412,29 @@ class WatcherLimit(Case):
         wait_for("room", lambda: outcome(lambda: jobs.Watch(request))[0] == Code.OK)
         streams[1].cancel()
 
+    # Else a tenant with many users has all that there are.
+    def test_the_watchers_of_a_tenant_are_limited(self):
+        s = self.s
+        request = m.jobs.WatchRequest(after_event_id=0)
+        for user in ("mia", "bob"):
+            s.as_user(user, "Jobs").Submit(m.jobs.SubmitRequest(spec=s.spec("one")))
+        streams = []
+        for i in range(5):
+            s.admin.CreateUser(m.admin.CreateUserRequest(name=f"u{i}", tenant="red"))
+            s.make_token(f"u{i}", tenant="red")
+            for _ in range(2 if i < 4 else 0):
+                streams.append(s.as_user(f"u{i}", "Jobs").Watch(request))
+                next(streams[-1])
+        words = self.refused(Code.RESOURCE_EXHAUSTED, s.as_user("u4", "Jobs").Watch, request)
+        self.assertIn("users of tenant red have 8 watchers open", words)
+        next(s.as_user("bob", "Jobs").Watch(request))
+        next(s.as_user("ada", "Jobs").Watch(request))
+        streams[0].cancel()
+        wait_for("room", lambda: outcome(
+            lambda: s.as_user("u4", "Jobs").Watch(request))[0] == Code.OK)
+        for stream in streams:
+            stream.cancel()
+
 
 if __name__ == "__main__":
     unittest.main()
