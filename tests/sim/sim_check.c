@@ -9,6 +9,9 @@
 #include "tests/sim/sim_node.h"
 #include "tests/sim/sim_server.h"
 
+/* Longer than a word is on its way. */
+#define STOP_HEARD_US 8000000
+
 /* ---- events ---- */
 
 static void check_promises(struct sim *s, struct sim_job *j, JobState from, JobState to)
@@ -257,4 +260,26 @@ void sim_check_gang(struct sim *s, const struct sim_node *n)
                  j->last_gang);
     }
     j->last_gang = n->attempt;
+}
+
+void sim_check_resume(struct sim *s, const struct sim_node *n)
+{
+    for (int32_t i = 0; i < n->truth->num_checkpoints; i++) {
+        const struct sim_checkpoint *k = &n->truth->checkpoints[i];
+        if (k->is_told && !k->damaged && k->step > n->step) {
+            sim_fail(s, "job %lld attempt %d starts at step %lld, though %s was acknowledged",
+                     (long long)n->job, n->attempt, (long long)n->step, k->dir);
+        }
+    }
+}
+
+void sim_check_step(struct sim *s, const struct sim_node *n)
+{
+    const struct sim_job *j = n->truth;
+    int64_t since_us = n->heard_us > j->paused_us ? n->heard_us : j->paused_us;
+    if (j->is_paused && n->stop_at < 0 && n->stream && n->heard_us &&
+        s->now_us - since_us > STOP_HEARD_US) {
+        sim_fail(s, "job %lld attempt %d trains on, though its pause was acknowledged",
+                 (long long)n->job, n->attempt);
+    }
 }

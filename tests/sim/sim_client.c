@@ -77,7 +77,10 @@ static void note_ok(struct sim *s, const struct request *r, int64_t id)
     }
     bool stands = !r->undone_open && r->num_resumes == j->num_resumes;
     j->is_cancelled = j->is_cancelled || (r->op == OP_CANCEL && stands);
-    j->is_paused = j->is_paused || (r->op == OP_PAUSE && stands);
+    if (!j->is_paused && r->op == OP_PAUSE && stands) {
+        j->is_paused = true;
+        j->paused_us = s->now_us;
+    }
     j->is_held = j->is_held || (r->op == OP_HOLD && stands);
 }
 

@@ -14,6 +14,9 @@ enum sim_op { OP_SUBMIT, OP_CANCEL, OP_PAUSE, OP_RESUME, OP_HOLD, OP_RELEASE, OP
 struct sim_checkpoint {
     char dir[96];
     int64_t step;
+    int32_t attempt;
+    int64_t seq;  /* of the report of it */
+    bool is_told; /* the controller has acknowledged that */
     bool rotten;  /* nobody has noticed yet */
     bool damaged; /* a rank has */
 };
@@ -30,6 +33,7 @@ struct sim_job {
     bool busy;       /* a request is on its way */
     /* Promises: acknowledged, and nothing was asked since that would undo it. */
     bool is_cancelled, is_paused, is_held;
+    int64_t paused_us;     /* since when is_paused */
     int32_t open[OP_NUM];  /* requests that the controller may still carry out */
     int64_t num_resumes;   /* ever sent */
     bool may_be_cancelled; /* a cancel was ever sent */

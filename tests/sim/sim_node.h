@@ -58,6 +58,7 @@ struct sim_node {
     struct sim_stream *stream; /* NULL = none */
     bool is_started;           /* Start was heard */
     bool greeted;
+    int64_t heard_us; /* since when the controller is known to have heard the hello; 0 = it isn't */
     int64_t backoff_us;
     /* Its clock. */
     double rate;

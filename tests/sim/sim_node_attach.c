@@ -74,6 +74,7 @@ static void attach(struct sim *s, void *arg, int64_t first)
     }
     n->stream = sim_stream_open(s, n, n->job, n->attempt);
     n->greeted = true;
+    n->heard_us = 0;
     say_hello(n);
     for (size_t i = 0; i < n->num_reports; i++) {
         sim_stream_up(n->stream, (WorkerUp *)text_clone(&n->reports[i]->base));
@@ -176,6 +177,10 @@ static void hear_ack(struct sim *s, struct sim_node *n, int64_t seq)
     n->num_reports -= num;
     n->acked += (int64_t)num;
     n->lost_from = n->num_reports ? n->lost_from : 0;
+    for (int32_t i = 0; i < n->truth->num_checkpoints; i++) {
+        struct sim_checkpoint *k = &n->truth->checkpoints[i];
+        k->is_told = k->is_told || (k->attempt == n->attempt && k->seq <= n->acked);
+    }
     if (n->finished && n->ended && n->num_reports == 0) {
         n->truth->result_acked = true;
     }
@@ -198,6 +203,7 @@ void sim_node_hear(struct sim *s, struct sim_node *n, const struct sim_down *dow
     if (!n->alive) {
         return;
     }
+    n->heard_us = n->heard_us ? n->heard_us : s->now_us;
     switch (down->kind) {
     case SIM_DOWN_START:
         n->is_started = true;

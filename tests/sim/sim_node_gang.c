@@ -71,6 +71,8 @@ static bool save(struct sim *s, struct sim_node *n)
     MSG_SET(up->checkpoint_done, step, n->step);
     msg_text(&up->checkpoint_done->dir, k->dir);
     sim_node_report(n, up);
+    k->attempt = n->attempt;
+    k->seq = n->last_seq;
     return true;
 }
 
@@ -183,6 +185,7 @@ static void do_step(struct sim *s, void *arg, int64_t id)
     if (n->step < n->total_steps) {
         n->step++;
         report_step(n);
+        sim_check_step(s, n);
     }
     bool last = n->step >= n->total_steps;
     bool stops = n->stop_at >= 0 && n->step >= n->stop_at && !last;
@@ -218,6 +221,7 @@ void sim_node_start_gang(struct sim *s, struct sim_node *n, const struct sim_dow
     sim_trace(s->now_us, "job %lld attempt %d trains from step %lld on devices %llx",
               (long long)n->job, n->attempt, (long long)n->step, (unsigned long long)n->devices);
     sim_check_gang(s, n);
+    sim_check_resume(s, n);
     int32_t k = *down->resume_dir ? find_checkpoint(n->truth, down->resume_dir) : -1;
     if (*down->resume_dir && (k < 0 || n->truth->checkpoints[k].step != down->number)) {
         sim_fail(s, "job %lld attempt %d resumes from %s at step %lld, which was never saved",
