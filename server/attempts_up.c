@@ -90,9 +90,9 @@ static int check_who(const struct job *j, const Hello *h, struct error *err)
                          "attempt %d of job %lld has no process any more", a->number,
                          (long long)j->row.id);
     }
-    bool same = (!h->has_pid || h->pid == a->pid) &&
-                (!h->has_start_time || !a->start_time || h->start_time == a->start_time) &&
-                (!h->boot_id || !*h->boot_id || strcmp(h->boot_id, a->boot_id) == 0);
+    bool same = h->has_pid && h->pid == a->pid &&
+                (!a->start_time || (h->has_start_time && h->start_time == a->start_time)) &&
+                h->boot_id && strcmp(h->boot_id, a->boot_id) == 0;
     if (!same) {
         return error_set(err, ERR_FAILED_PRECONDITION,
                          "attempt %d of job %lld is pid %lld of boot %s, not pid %d of boot %s",

@@ -164,6 +164,15 @@ class Rules(unittest.TestCase):
         self.worker.hello()
         self.check_end(self.worker, grpc.StatusCode.ABORTED, "hello was said before")
 
+    # A token is not enough: who speaks must be the process that was started for the attempt.
+    def test_a_hello_that_does_not_say_which_process_it_is_is_refused(self):
+        stranger = Worker(self.job)
+        self.open.append(stranger)
+        stranger.say(hello=m.worker.Hello(fresh=False))
+        self.check_end(stranger, grpc.StatusCode.FAILED_PRECONDITION, "is pid")
+        self.worker.metrics(1, 1, 5.0)
+        self.worker.hear_ack(1)
+
     def test_a_newer_stream_replaces_an_older(self):
         newer = self.attach(fresh=False)
         self.check_end(self.worker, grpc.StatusCode.ABORTED, "replaced by a newer connection")
