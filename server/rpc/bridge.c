@@ -99,12 +99,35 @@ static void tell_refusal(struct bridge *b, const struct conn *c)
     b->refusals = 0;
 }
 
+/* Before the descriptor is closed: epoll forgets a socket that is closed only when nobody has it
+ * any more, and a child between its fork and its exec still has it. It would tell of a side that is
+ * freed. */
+static void unwatch(struct bridge *b, struct side *s, int fd)
+{
+    if (s->waits_for != UINT32_MAX) {
+        ASSERT(epoll_ctl(b->epoll, EPOLL_CTL_DEL, fd, NULL) == 0);
+        s->waits_for = UINT32_MAX;
+    }
+}
+
+static void close_spent(struct bridge *b, struct conn *c)
+{
+    if (c->relay.spent >= 0) {
+        unwatch(b, &c->core, c->relay.spent);
+        close(c->relay.spent);
+        c->relay.spent = -1;
+    }
+}
+
 /* Freed only when the batch of events is through: a later one may point to it. */
 static void bury(struct bridge *b, struct conn *c)
 {
     if (c->relay.why) {
         tell_refusal(b, c);
     }
+    close_spent(b, c);
+    unwatch(b, &c->net, c->relay.net);
+    unwatch(b, &c->core, c->relay.core);
     relay_close(&c->relay);
     if (c->number >= 0) {
         peers_unbind(b->options.peers, c->number);
@@ -180,26 +203,22 @@ static bool open_core(struct bridge *b, struct conn *c)
 static void run(struct bridge *b, struct conn *c, bool core_hup)
 {
     struct relay *r = &c->relay;
-    int core = r->core;
     relay_step(r, core_hup, b->scratch);
     if (r->state == RELAY_READY) {
         if (!open_core(b, c)) {
             bury(b, c);
             return;
         }
-        core = r->core;
         relay_step(r, false, b->scratch); /* what came with the last flight */
     }
+    close_spent(b, c);
     if (r->state == RELAY_OVER) {
         bury(b, c);
         return;
     }
-    if (r->core_hup && c->core.waits_for != UINT32_MAX && core >= 0) {
+    if (r->core_hup) {
         /* It would be reported again and again; pump_out reads it to its end. */
-        if (r->core >= 0) {
-            epoll_ctl(b->epoll, EPOLL_CTL_DEL, r->core, NULL);
-        }
-        c->core.waits_for = UINT32_MAX;
+        unwatch(b, &c->core, r->core);
     }
     if (r->core_hup || r->state == RELAY_LINGER) {
         close_by(b, c, LINGER_MS);

@@ -18,7 +18,7 @@ enum {
 
 void relay_init(struct relay *r, int net, SSL *ssl)
 {
-    *r = (struct relay){.state = RELAY_HANDSHAKE, .net = net, .core = -1, .ssl = ssl};
+    *r = (struct relay){.state = RELAY_HANDSHAKE, .net = net, .core = -1, .spent = -1, .ssl = ssl};
     SSL_set_fd(ssl, net);
 }
 
@@ -155,7 +155,7 @@ static void say_goodbye(struct relay *r)
         ERR_clear_error();
     }
     shutdown(r->net, SHUT_WR);
-    close(r->core);
+    r->spent = r->core;
     r->core = -1;
     r->state = RELAY_LINGER;
 }
@@ -237,6 +237,9 @@ void relay_close(struct relay *r)
     close(r->net);
     if (r->core >= 0) {
         close(r->core);
+    }
+    if (r->spent >= 0) {
+        close(r->spent);
     }
     free(r->to_core.data);
     free(r->to_net.data);

@@ -27,6 +27,7 @@ struct relay {
     enum relay_state state;
     int net;         /* owned */
     int core;        /* owned; -1 until relay_open, and after core has closed its end */
+    int spent;       /* owned; what core was, for the relay's owner to close; -1 = nothing */
     SSL *ssl;        /* owned */
     const char *why; /* over before it was open: why, static */
     bool want_write; /* TLS itself has something to say */

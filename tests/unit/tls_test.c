@@ -3,13 +3,16 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -436,6 +439,33 @@ static void a_late_reader_loses_nothing(void **state)
     rpc_channel_close(c);
 }
 
+/* A child that was forked and hasn't become another program yet has every socket of the server's.
+ * What the server closes meanwhile is gone all the same: no event of it may reach what took its
+ * place. */
+static void what_a_child_still_holds_is_closed_all_the_same(void **state)
+{
+    enum { ROUNDS = 40 };
+    struct fixture *f = *state;
+    pid_t children[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        struct rpc_channel *c = dial(f);
+        server_info__free_unpacked(info(c), NULL);
+        children[i] = fork();
+        if (children[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;) {
+                pause();
+            }
+        }
+        assert_true(children[i] > 0);
+        rpc_channel_close(c);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        kill(children[i], SIGKILL);
+        waitpid(children[i], NULL, 0);
+    }
+}
+
 /* The key is nobody else's to read, and belongs to the certificate. */
 static void files_that_do_not_fit_are_refused(void **state)
 {
@@ -479,6 +509,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(messages_of_every_size_come_through_and_back, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_late_reader_loses_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_child_still_holds_is_closed_all_the_same, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(files_that_do_not_fit_are_refused, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
