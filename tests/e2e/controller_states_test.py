@@ -103,7 +103,7 @@ class States(Case):
 
         def submit(name, *tags, **about):
             return s.submit(s.spec(name, steps=40, tags=[*tags, "ms=20"], interval=5, **about))
-        paused = submit("paused")
+        paused = submit("paused", "ms=60")
         backoff = submit("backoff", "die=8", max_restarts=3, first_backoff_s=3, max_backoff_s=3)
         cancelling = submit("cancelling", "stubborn", "ms=60000")
         pausing = submit("pausing")

@@ -46,14 +46,14 @@ class Replayed(unittest.TestCase):
         self.assertEqual(server.submit(server.spec("first-0", steps=30), key="key-0"), first[0])
         for job in first:
             server.wait_state(job, "SUCCEEDED")
-        stays = server.submit(server.spec("stays", steps=100000))
+        stays = server.submit(server.spec("stays", steps=100000, tags=["ms=2"]))
         server.wait_state(stays, "RUNNING")
         server.kill()
 
         server.start()
         wait_for("the gang to be attached again", lambda: server.get(stays).step > 0)
         server.jobs.Cancel(ref(stays), timeout=60)
-        paused = server.submit(server.spec("paused", steps=100000))
+        paused = server.submit(server.spec("paused", steps=100000, tags=["ms=2"]))
         server.wait_state(paused, "RUNNING")
         server.jobs.Pause(ref(paused), timeout=60)
         server.wait_state(paused, "PAUSED")

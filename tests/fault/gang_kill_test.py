@@ -191,10 +191,16 @@ class Damage(Case):
     """(30) What is wrong with a checkpoint is found, said, and the next older one is used."""
 
     def pause(self, name):
-        job = server.submit(make_spec(name, 4))
-        self.run_to(job, 9)
-        server.jobs.Pause(ref(job), timeout=DEADLINE)
-        server.wait_state(job, "PAUSED")
+        for n in range(20):  # a quick run may be over before it hears of it
+            job = server.submit(make_spec(f"{name}-{n}", 4))
+            self.run_to(job, 9)
+            try:
+                server.jobs.Pause(ref(job), timeout=DEADLINE)
+            except grpc.RpcError as refused:
+                self.assertEqual(refused.code(), grpc.StatusCode.FAILED_PRECONDITION)
+            server.wait_state(job, "PAUSED", "SUCCEEDED")
+            if server.state(job) == "JOB_PAUSED":
+                break
         saved = sorted((server.data / f"jobs/{job}/ckpt").iterdir())
         # the one before the newest, as the event of the next start names it
         self.older = f"the checkpoint of step {int(saved[-2].name.split('-')[1])}"
