@@ -7,8 +7,7 @@ compiled as BUILD/compile_commands.json says and linked before the sound ones. T
 until one fails. "Profile: NAME" in the patch's head says which faults of the world bring it to
 light. Exits 1 if one is not found within SEEDS_MAX seeds; prints the seeds that were needed.
 
-Without numbers: all with TANDEM_FULL set, else three, others each day (PLANT_DAY=n: those of day
-n)."""
+Without numbers: all; with TANDEM_SAMPLE=1 three, others each day (PLANT_DAY=n: those of day n)."""
 import json
 import os
 import pathlib
@@ -28,7 +27,7 @@ FAULTS = sorted((ROOT / "tests/sim/faults").glob("*.patch"))
 def chosen(numbers):
     if numbers:
         return [f for f in FAULTS if f.name.split("-")[0] in numbers]
-    if os.environ.get("TANDEM_FULL") == "1":
+    if os.environ.get("TANDEM_SAMPLE", "0") == "0":
         return FAULTS
     day = int(os.environ.get("PLANT_DAY", time.time() // 86400))
     return [FAULTS[(day * A_DAY + i) % len(FAULTS)] for i in range(A_DAY)]
