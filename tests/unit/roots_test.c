@@ -400,7 +400,7 @@ static void no_path_through_any_links_leads_out(void **state)
 {
     (void)state;
     const char *text = getenv("TANDEM_SEED");
-    int num = effort(20000, 300, 100);
+    int num = effort(20000, 300, 300);
     uint64_t first = text ? strtoull(text, NULL, 10) : 1;
     int opened = 0;
     for (int k = 0; k < num; k++) {
