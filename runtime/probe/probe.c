@@ -74,7 +74,7 @@ ProbeReply *probe_refuse(const struct error *err)
 {
     ProbeReply *reply = new_reply();
     reply->has_error_code = 1;
-    reply->error_code = err->code;
+    reply->error_code = (int32_t)err->code;
     reply->error = strdup(err->text);
     ASSERT(reply->error);
     /* A file's name or content may hold bytes that no message carries. */
