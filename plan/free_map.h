@@ -5,6 +5,7 @@
 #define TANDEM_PLAN_FREE_MAP_H
 
 #include "plan/fabric.h"
+#include "plan/free_counts.h"
 
 struct free_map;
 
@@ -23,5 +24,7 @@ bool free_map_give(struct free_map *m, int32_t device);
 int32_t free_map_num(const struct free_map *m);
 /* Free ones of a type; -1 = any. */
 int32_t free_map_num_type(const struct free_map *m, int32_t type);
+/* By domain and leaf; m's own. */
+const struct free_counts *free_map_counts(const struct free_map *m);
 
 #endif
