@@ -12,4 +12,10 @@
  * was unpacked by protobuf-c. file: for messages. */
 int cluster_check(const char *file, ClusterSpec *cluster, struct error *err);
 
+/* The fast domain that a device is in: its own word, else its node's name. */
+static inline const char *cluster_domain(const NodeInfo *node, const DeviceInfo *device)
+{
+    return device->domain && device->domain[0] ? device->domain : node->name;
+}
+
 #endif

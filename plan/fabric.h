@@ -57,8 +57,14 @@ struct fabric {
     const struct fabric_part *switches[FABRIC_MAX_LEVELS];
     int32_t num_switches[FABRIC_MAX_LEVELS];
     const struct fabric_type *types;
-    struct fabric_link links[LINK_FAR + 1]; /* NODE to FAR; DOMAIN stands with the type */
-    const ClusterSpec *spec;                /* its own copy, groups expanded, in the file's order */
+    /* NODE to FAR; DOMAIN stands with the type. Where a file doesn't say: fabric_build.c. */
+    struct fabric_link links[LINK_FAR + 1];
+    const ClusterSpec *spec; /* its own copy, groups expanded, in the file's order */
+
+    const int32_t *node_of_spec; /* [num_nodes] number of the node that is spec->nodes[i] */
+    const int32_t
+        *by_index; /* [num_devices] devices of each node in its range, indexes ascending */
+    struct fabric_inside *inside; /* plan/fabric.c */
 };
 
 /* spec has passed cluster_check (which expands groups and fills figures in). */
@@ -72,6 +78,9 @@ int32_t fabric_find_type(const struct fabric *f, const char *name);
 
 /* The way from one device to another; LINK_NONE for the same. */
 Link fabric_link(const struct fabric *f, int32_t a, int32_t b);
+
+/* The switch of a level over a device; -1 = none. */
+int32_t fabric_switch(const struct fabric *f, int32_t device, int32_t level);
 
 /* "alpha:0-3,beta:1"; nothing for the empty set. */
 void fabric_print_set(const struct fabric *f, const struct device_set *s, struct buf *out);

@@ -110,3 +110,17 @@ int32_t free_map_num_type(const struct free_map *m, int32_t type)
 {
     return type < 0 ? m->num : free_counts_num(m->counts, type);
 }
+
+int32_t free_map_next(const struct free_map *m, int32_t from, int32_t end)
+{
+    if (from >= end) {
+        return -1;
+    }
+    int32_t w = from / 64, last = (end - 1) / 64;
+    uint64_t word = m->bits[w] & ~(uint64_t)0 << (from % 64);
+    while (word == 0 && w < last) {
+        word = m->bits[++w];
+    }
+    int32_t d = word ? w * 64 + __builtin_ctzll(word) : end;
+    return d < end ? d : -1;
+}

@@ -24,6 +24,9 @@ bool free_map_give(struct free_map *m, int32_t device);
 int32_t free_map_num(const struct free_map *m);
 /* Free ones of a type; -1 = any. */
 int32_t free_map_num_type(const struct free_map *m, int32_t type);
+/* The first free device of from <= d < end; -1 = none. All of a part:
+ *   for (d = free_map_next(m, first, end); d >= 0; d = free_map_next(m, d + 1, end)) */
+int32_t free_map_next(const struct free_map *m, int32_t from, int32_t end);
 /* By domain and leaf; m's own. */
 const struct free_counts *free_map_counts(const struct free_map *m);
 

@@ -1,0 +1,18 @@
+/* Figures of the device types that people have: memory, peaks, links. A cluster file may describe
+ * others, or say better. */
+#ifndef TANDEM_PLAN_DEVICE_TYPES_H
+#define TANDEM_PLAN_DEVICE_TYPES_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "proto/names.h"
+
+/* Sets what is absent in t from the table, by t->name. False: a type that isn't in the table; the
+ * figures are set to 0, not known. */
+bool device_types_fill(DeviceType *t);
+bool device_types_known(const char *name);
+/* NULL behind the last. */
+extern const char *const device_types_names[];
+
+#endif
