@@ -34,10 +34,12 @@ void attempts_check_soon(struct controller *c, struct job *j)
 
 void attempts_set_condition(struct controller *c, struct job *j, enum attempt_condition to)
 {
+    bool frees = to == ATTEMPT_GONE && j->row.attempt.condition != ATTEMPT_GONE;
     controller_touch(c, j);
     j->row.attempt.condition = to;
     j->since_ms = controller_now_ms(c);
-    if (to == ATTEMPT_GONE) {
+    if (frees) {
+        tenants_hold(controller_tenants(c), j->tenant, -j->row.devices, controller_now_ms(c));
         j->row.attempt.ended_us =
             j->row.attempt.ended_us ? j->row.attempt.ended_us : controller_wall_us(c);
         controller_schedule(c); /* devices are free */

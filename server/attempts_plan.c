@@ -253,7 +253,9 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     j->row.total_steps = total_steps;
     j->row.step = a.start_step;
     j->row.started_us = j->row.started_us ? j->row.started_us : controller_wall_us(c);
-    j->check_pending = j->kill_pending = j->adopted = false;
+    j->check_pending = j->kill_pending = j->adopted = j->began_before = false;
+    j->began_ms = controller_now_ms(c);
+    tenants_hold(controller_tenants(c), j->tenant, j->row.devices, j->began_ms);
     j->stuck[0] = 0;
     j->next_kill_ms = 0;
     /* Before the commit: harmless, for nobody has the token yet. */

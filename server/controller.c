@@ -30,10 +30,11 @@ static bool is_over(const struct job *j)
     return job_state_is_end(j->row.state) && (!a->number || a->condition == ATTEMPT_GONE);
 }
 
-/* Memory as it was when `mark` jobs had been touched. Jobs touched before that keep what they have:
- * a mail that fails must not have changed them; see run_mail. */
-static void put_back(struct controller *c, size_t mark)
+/* Memory as it was when `mark` jobs had been touched and tenants had that mark. Jobs touched before
+ * that keep what they have: a mail that fails must not have changed them; see run_mail. */
+static void put_back(struct controller *c, size_t mark, size_t tenants)
 {
+    tenants_put_back(c->tenants, tenants);
     size_t num;
     struct job **list = touched_jobs(c, &num);
     for (size_t i = num; i > mark; i--) {
@@ -45,6 +46,8 @@ static void put_back(struct controller *c, size_t mark)
             j->since_ms = j->since_before_ms;
             j->not_before_ms = j->not_before_before_ms;
             j->next_kill_ms = j->next_kill_before_ms;
+            j->began_ms = j->began_was_ms;
+            j->began_before = j->began_before_was;
             memcpy(j->stuck, j->stuck_before, sizeof j->stuck);
             j->touched = j->ack_due = false;
             if (is_over(j)) {
@@ -58,7 +61,7 @@ static void put_back(struct controller *c, size_t mark)
 static int run_mail(struct controller *c, struct mail *m, struct error *err)
 {
     struct store *s = c->options.store;
-    size_t mark = outbox_mark(&c->outbox), num_touched;
+    size_t mark = outbox_mark(&c->outbox), tenants = tenants_mark(c->tenants), num_touched;
     touched_jobs(c, &num_touched);
     if (store_savepoint(s, err) != 0) {
         return -1;
@@ -77,7 +80,7 @@ static int run_mail(struct controller *c, struct mail *m, struct error *err)
         return -1;
     }
     outbox_drop(&c->outbox, mark);
-    put_back(c, num_touched);
+    put_back(c, num_touched, tenants);
     if (m->call) {
         controller_end_stream(c, m->call, why.code, "%s", why.text);
     } else {
@@ -128,6 +131,7 @@ static void send_acks(struct controller *c)
 /* After a commit: forgets what the batch kept, and jobs that nothing can happen to any more. */
 static void settle(struct controller *c)
 {
+    tenants_keep(c->tenants);
     size_t num;
     struct job **list = touched_jobs(c, &num);
     for (size_t i = 0; i < num; i++) {
@@ -183,7 +187,7 @@ static struct mailbox_node *give_up_batch(struct controller *c, struct mailbox_n
 {
     store_rollback(c->options.store);
     outbox_drop(&c->outbox, 0);
-    put_back(c, 0);
+    put_back(c, 0, 0);
     attempts_forget_pending(c);
     c->schedule = true;
     struct mailbox_node *kept = NULL, **last = &kept;
@@ -309,6 +313,7 @@ int controller_new(struct controller **out, const struct controller_options *opt
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     c->options = *options;
+    c->tenants = tenants_new(options->fair_share_half_life_h);
     *out = c;
     return 0;
 }
@@ -326,7 +331,12 @@ int controller_open(struct controller *c, struct error *err)
     }
     c->now_ms = w->mono_ms(w->ctx);
     c->schedule = true;
-    int rc = load_all(c, err) != 0 ? -1 : attempts_adopt(c, err);
+    int rc =
+        tenants_open(c->tenants, c->options.store, c->now_ms, controller_wall_us(c), err) != 0 ||
+                load_all(c, err) != 0
+            ? -1
+            : attempts_adopt(c, err);
+    tenants_keep(c->tenants);
     if (w->ends) {
         w->ends(w->ctx, rc == 0);
     }
@@ -349,6 +359,7 @@ void controller_free(struct controller *c)
         controller_free_job(c->jobs[i]);
     }
     free(c->jobs);
+    tenants_free(c->tenants);
     store_close(c->options.store);
     free(c);
 }

@@ -16,6 +16,7 @@
 #include "server/probing.h"
 #include "server/store/store.h"
 #include "server/supervisor.h"
+#include "server/tenants.h"
 #include "server/topology.h"
 #include "server/world.h"
 
@@ -28,6 +29,9 @@ struct job {
     ProbeReply *facts;  /* owned */
     int64_t since_ms;   /* when the state or the attempt's condition last changed */
     int64_t not_before_ms;
+    int32_t tenant;    /* index in controller_tenants */
+    int64_t began_ms;  /* since then this controller sees its attempt hold devices */
+    bool began_before; /* ... which it did before that, under an earlier one */
     /* The attempt as far as only this process knows it. */
     struct call *worker; /* its stream; a reference; NULL = not attached */
     bool ack_due;
@@ -44,7 +48,8 @@ struct job {
     /* This batch. */
     bool touched, created;
     struct job_row before; /* what to put back */
-    int64_t since_before_ms, not_before_before_ms, next_kill_before_ms;
+    int64_t since_before_ms, not_before_before_ms, next_kill_before_ms, began_was_ms;
+    bool began_before_was;
     char stuck_before[200];
 };
 
@@ -60,6 +65,7 @@ struct controller_options {
     int64_t lease_ms;              /* of attempts; 0 = they are never given up */
     const struct allowed *allowed; /* NULL = jobs may read everything */
     const struct run_as *run_as;   /* NULL = all processes are tandemd's user's */
+    double fair_share_half_life_h; /* of use; 0 = it doesn't count */
     int32_t tenant_queued_jobs;    /* waiting ones of a tenant at most; 0 = no limit */
 };
 
@@ -78,6 +84,7 @@ void controller_free(struct controller *c);
 struct store *controller_store(struct controller *c);
 const struct controller_options *controller_about(const struct controller *c);
 struct topology *controller_topology(struct controller *c);
+struct tenants *controller_tenants(struct controller *c);
 /* The monotonic clock, read once a batch; the clock on the wall, read now. */
 int64_t controller_now_ms(const struct controller *c);
 int64_t controller_wall_us(const struct controller *c);

@@ -34,6 +34,7 @@ static struct job *insert_job(struct controller *c, const struct job_row *row)
     ASSERT(j);
     j->row = *row;
     j->since_ms = c->now_ms;
+    j->tenant = tenants_add(c->tenants, row->tenant);
     if (c->num_jobs == c->cap_jobs) {
         c->cap_jobs = c->cap_jobs ? 2 * c->cap_jobs : 64;
         c->jobs = realloc(c->jobs, c->cap_jobs * sizeof(struct job *));
@@ -98,6 +99,16 @@ void controller_remove(struct controller *c, struct job *j)
     controller_free_job(j);
 }
 
+/* An attempt that an earlier controller made holds devices. */
+static void take_over_devices(struct controller *c, struct job *j)
+{
+    int64_t held_ms = (controller_wall_us(c) - j->row.attempt.created_us) / 1000;
+    j->began_ms = c->now_ms;
+    j->began_before = true;
+    tenants_charge(c->tenants, j->tenant, j->row.devices, held_ms, 0, c->now_ms);
+    tenants_hold(c->tenants, j->tenant, j->row.devices, c->now_ms);
+}
+
 int controller_load(struct controller *c, int64_t id, struct job **out, struct error *err)
 {
     struct job_row row;
@@ -122,6 +133,9 @@ int controller_load(struct controller *c, int64_t id, struct job **out, struct e
     if (row.state == JOB_QUEUED && wait_us > 0 && j->spec && j->spec->retry) {
         int64_t max_us = (int64_t)(j->spec->retry->max_backoff_s * 1e6);
         j->not_before_ms = c->now_ms + (wait_us < max_us ? wait_us : max_us) / 1000;
+    }
+    if (row.attempt.number && row.attempt.condition != ATTEMPT_GONE) {
+        take_over_devices(c, j);
     }
     controller_set_active(c, j);
     *out = j;
@@ -180,6 +194,8 @@ void controller_touch(struct controller *c, struct job *j)
         j->since_before_ms = j->since_ms;
         j->not_before_before_ms = j->not_before_ms;
         j->next_kill_before_ms = j->next_kill_ms;
+        j->began_was_ms = j->began_ms;
+        j->began_before_was = j->began_before;
         memcpy(j->stuck_before, j->stuck, sizeof j->stuck);
         buf_append(&c->touched, &j, sizeof(struct job *));
     }

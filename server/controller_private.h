@@ -11,8 +11,9 @@ struct controller {
     struct mailbox *box;               /* owned */
     struct job **jobs;                 /* owned, by id */
     size_t num_jobs, cap_jobs;
-    struct buf active;  /* struct job * */
-    struct buf touched; /* struct job *, in order of their first change in this batch */
+    struct buf active;       /* struct job * */
+    struct buf touched;      /* struct job *, in order of their first change in this batch */
+    struct tenants *tenants; /* owned */
     struct outbox outbox;
     struct mailbox_node *backlog; /* mail before all other: whose commit failed, or our own */
     int64_t now_ms;

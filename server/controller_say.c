@@ -24,6 +24,11 @@ struct topology *controller_topology(struct controller *c)
     return &c->options.topology;
 }
 
+struct tenants *controller_tenants(struct controller *c)
+{
+    return c->tenants;
+}
+
 int64_t controller_now_ms(const struct controller *c)
 {
     return c->now_ms;

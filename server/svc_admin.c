@@ -36,6 +36,11 @@ static void set_tenant(void *ctx, struct call *c, const ProtobufCMessage *r)
     app_change(ctx, c, r, admin_set_tenant);
 }
 
+static void set_quota(void *ctx, struct call *c, const ProtobufCMessage *r)
+{
+    app_change(ctx, c, r, admin_set_quota);
+}
+
 static void list_tenants(void *ctx, struct call *c, const ProtobufCMessage *r)
 {
     app_to_query(ctx, c, r, admin_list_tenants);
@@ -90,6 +95,8 @@ const struct method svc_admin_methods[] = {
      create_tenant, NULL, NULL},
     {ADMIN "SetTenant", METHOD_UNARY, METHOD_ADMIN, &set_tenant_request__descriptor, set_tenant,
      NULL, NULL},
+    {ADMIN "SetQuota", METHOD_UNARY, METHOD_ADMIN, &set_quota_request__descriptor, set_quota, NULL,
+     NULL},
     {ADMIN "ListTenants", METHOD_UNARY, METHOD_TENANT_ADMIN, &list_tenants_request__descriptor,
      list_tenants, NULL, NULL},
     {ADMIN "CreateUser", METHOD_UNARY, METHOD_TENANT_ADMIN, &create_user_request__descriptor,

@@ -15,6 +15,7 @@ int admin_find_user(struct store *s, const struct caller *who, const char *tenan
                     struct user_row *out, struct error *err);
 int admin_create_tenant(void *controller, struct mail *m, struct error *err);
 int admin_set_tenant(void *controller, struct mail *m, struct error *err);
+int admin_set_quota(void *controller, struct mail *m, struct error *err);
 int admin_create_user(void *controller, struct mail *m, struct error *err);
 int admin_set_user(void *controller, struct mail *m, struct error *err);
 int admin_create_token(void *controller, struct mail *m, struct error *err);

@@ -26,6 +26,13 @@ Tenant *admin_tenant_message(const struct tenant_row *row)
     MSG_SET(t, disabled, row->disabled);
     MSG_SET(t, num_users, row->num_users);
     MSG_SET(t, num_jobs, row->num_jobs);
+    t->quota = msg_new(&quota__descriptor);
+    MSG_SET(t->quota, devices, row->quota_devices);
+    MSG_SET(t->quota, max_devices, row->max_devices);
+    MSG_SET(t->quota, weight, row->weight);
+    MSG_SET(t, devices_in_use, row->devices_in_use);
+    int64_t beyond = row->quota_devices < 0 ? 0 : row->devices_in_use - row->quota_devices;
+    MSG_SET(t, devices_borrowed, beyond > 0 ? beyond : 0);
     return t;
 }
 

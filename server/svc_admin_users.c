@@ -81,7 +81,8 @@ int admin_create_tenant(void *controller, struct mail *m, struct error *err)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d tenants, as many as may be",
                          AUTH_TENANTS_MAX);
     }
-    row = (struct tenant_row){.created_us = clock_wall_us()};
+    row = (struct tenant_row){
+        .created_us = clock_wall_us(), .quota_devices = -1, .max_devices = -1, .weight = 1};
     snprintf(row.name, sizeof row.name, "%s", r->name);
     return save_tenant(c, m, &row, "", err);
 }

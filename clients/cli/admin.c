@@ -63,14 +63,14 @@ void admin_print_one(const struct cli *cli, const struct admin_list *list,
 }
 
 static const struct verb *const verbs[] = {
-    &admin_init,  &admin_tenant, &admin_user,    &admin_token,
+    &admin_init,  &admin_tenant, &admin_quota,   &admin_user, &admin_token,
     &admin_audit, &admin_backup, &admin_restore, NULL,
 };
 
 const struct verb verb_admin = {
     .name = "admin",
     .args = "VERB ...",
-    .help = "certificates, tenants, users, tokens, audit, backup",
+    .help = "certificates, tenants, quotas, users, tokens, audit, backup",
     .text = "Most of it needs the role admin, or tenant-admin within its tenant. A first tenant "
             "with a\nuser and a token:\n\n"
             "  tandem admin tenant add red\n"

@@ -8,6 +8,7 @@
 extern const struct verb admin_audit;
 extern const struct verb admin_backup;
 extern const struct verb admin_init;
+extern const struct verb admin_quota;
 extern const struct verb admin_restore;
 extern const struct verb admin_tenant;
 extern const struct verb admin_token;

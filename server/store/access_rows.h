@@ -13,7 +13,10 @@ struct tenant_row {
     char name[ACCESS_NAME_SIZE];
     int64_t created_us;
     bool disabled;
-    int32_t num_users, num_jobs; /* lists only */
+    int32_t num_users, num_jobs;        /* lists only */
+    int64_t quota_devices, max_devices; /* -1 = none, no limit */
+    double weight;
+    int64_t devices_in_use; /* lists only */
 };
 
 struct user_row {
@@ -48,7 +51,9 @@ struct audit_row {
 
 /* ---- tenants and users: get: 1 found, 0 not; put: inserts or replaces what may change ---- */
 int store_tenant_get(struct store *s, const char *name, struct tenant_row *out, struct error *err);
+/* All but quota and weight: these are set apart. */
 int store_tenant_put(struct store *s, const struct tenant_row *row, struct error *err);
+int store_tenant_set_quota(struct store *s, const struct tenant_row *row, struct error *err);
 int store_tenant_count(struct store *s, int64_t *out, struct error *err);
 int store_user_get(struct store *s, const char *tenant, const char *name, struct user_row *out,
                    struct error *err);
@@ -62,7 +67,7 @@ typedef bool (*store_user_fn)(void *arg, const struct user_row *row);
 typedef bool (*store_token_fn)(void *arg, const struct token_row *row);
 typedef bool (*store_audit_fn)(void *arg, const struct audit_row *row);
 
-/* By name; only: NULL = all; counted: fills num_users and num_jobs. */
+/* By name; only: NULL = all; counted: fills what is for lists only. */
 int store_tenant_list(struct store *s, const char *only, bool counted, store_tenant_fn fn,
                       void *arg, struct error *err);
 /* By name, those after `after` ("" = from the first); tenant NULL = all. */

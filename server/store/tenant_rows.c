@@ -15,20 +15,26 @@ static int count(struct store *s, sqlite3_stmt *q, int64_t *out, struct error *e
     return 0;
 }
 
+#define TENANT_COLUMNS "name, created_us, disabled, quota_devices, max_devices, weight"
+
 static void read_tenant(sqlite3_stmt *q, struct tenant_row *r)
 {
     memset(r, 0, sizeof *r);
     sql_text(q, 0, r->name, sizeof r->name);
     r->created_us = sqlite3_column_int64(q, 1);
     r->disabled = sqlite3_column_int(q, 2) != 0;
-    r->num_users = sqlite3_column_int(q, 3);
-    r->num_jobs = sqlite3_column_int(q, 4);
+    r->quota_devices = sqlite3_column_int64(q, 3);
+    r->max_devices = sqlite3_column_int64(q, 4);
+    r->weight = sql_double(q, 5);
+    r->num_users = sqlite3_column_int(q, 6);
+    r->num_jobs = sqlite3_column_int(q, 7);
+    r->devices_in_use = sqlite3_column_int64(q, 8);
 }
 
 int store_tenant_get(struct store *s, const char *name, struct tenant_row *out, struct error *err)
 {
     sqlite3_stmt *q = sql_query(
-        s, err, "SELECT name, created_us, disabled, 0, 0 FROM tenants WHERE name = ?", "t", name);
+        s, err, "SELECT " TENANT_COLUMNS ", 0, 0, 0 FROM tenants WHERE name = ?", "t", name);
     int rc = q ? sql_step(s, q, err) : -1;
     if (rc == 1) {
         read_tenant(q, out);
@@ -45,6 +51,14 @@ int store_tenant_put(struct store *s, const struct tenant_row *r, struct error *
                     "tiw", r->name, r->created_us, (int)r->disabled);
 }
 
+int store_tenant_set_quota(struct store *s, const struct tenant_row *r, struct error *err)
+{
+    return sql_exec(s, err,
+                    "UPDATE tenants SET quota_devices = ?2, max_devices = ?3, weight = ?4 "
+                    "WHERE name = ?1",
+                    "tiid", r->name, r->quota_devices, r->max_devices, r->weight);
+}
+
 int store_tenant_count(struct store *s, int64_t *out, struct error *err)
 {
     return count(s, sql_query(s, err, "SELECT count(*) FROM tenants", ""), out, err);
@@ -55,12 +69,15 @@ int store_tenant_list(struct store *s, const char *only, bool counted, store_ten
 {
     sqlite3_stmt *q =
         sql_query(s, err,
-                  "SELECT name, created_us, disabled, "
+                  "SELECT " TENANT_COLUMNS ", "
                   "CASE ?2 WHEN 0 THEN 0 ELSE (SELECT count(*) FROM users u WHERE u.tenant = "
                   "t.name) END, "
                   "CASE ?2 WHEN 0 THEN 0 ELSE (SELECT count(*) FROM jobs j WHERE j.tenant = "
-                  "t.name) END "
-                  "FROM tenants t WHERE (t.name = ?1 OR ?1 = '') ORDER BY t.name",
+                  "t.name) END, coalesce(h.held, 0) "
+                  "FROM tenants t LEFT JOIN (SELECT j.tenant AS tenant, sum(j.devices) AS held "
+                  "FROM attempts a JOIN jobs j ON j.id = a.job WHERE a.condition < 5 AND ?2 "
+                  "GROUP BY j.tenant) h ON h.tenant = t.name "
+                  "WHERE (t.name = ?1 OR ?1 = '') ORDER BY t.name",
                   "tw", only ? only : "", (int)counted);
     int rc = q ? 1 : -1;
     while (rc == 1 && (rc = sql_step(s, q, err)) == 1) {

@@ -38,6 +38,7 @@ METHODS = {
     "Plans/Plan": ("member", "own"),
     "Admin/GetServerInfo": ("viewer", "own"),
     "Admin/CreateTenant": ("admin", "own"), "Admin/SetTenant": ("admin", "own"),
+    "Admin/SetQuota": ("admin", "own"),
     "Admin/ListTenants": ("tenant-admin", "own"), "Admin/CreateUser": ("tenant-admin", "own"),
     "Admin/SetUser": ("tenant-admin", "own"), "Admin/ListUsers": ("tenant-admin", "own"),
     "Admin/CreateToken": ("viewer", "own"), "Admin/RotateToken": ("viewer", "own"),
@@ -298,6 +299,8 @@ def special(name, who):
         return a.CreateTenantRequest(name=f"tenant{counter}")
     if name == "Admin/SetTenant":
         return a.SetTenantRequest(name="blue", disabled=False)
+    if name == "Admin/SetQuota":
+        return a.SetQuotaRequest(tenant="blue", weight=1)
     if name == "Admin/CreateUser":
         return a.CreateUserRequest(name=f"user{counter}")
     if name == "Admin/SetUser":

@@ -1,0 +1,23 @@
+#include "server/account.h"
+
+int64_t account_held_us(const struct account_span *s)
+{
+    int64_t seen_ms = s->now_ms > s->since_ms ? s->now_ms - s->since_ms : 0;
+    int64_t seen_us = seen_ms < INT64_MAX / 1000 ? 1000 * seen_ms : INT64_MAX;
+    int64_t wall_us;
+    if (s->whole || __builtin_sub_overflow(s->wall_us, s->created_us, &wall_us)) {
+        return seen_us;
+    }
+    return wall_us > seen_us ? wall_us : seen_us;
+}
+
+int64_t account_device_us(int64_t devices, int64_t held_us)
+{
+    int64_t product;
+    if (devices <= 0 || held_us <= 0) {
+        return 0;
+    }
+    return __builtin_mul_overflow(devices, held_us, &product) || product > ACCOUNT_MOST_US
+               ? ACCOUNT_MOST_US
+               : product;
+}
