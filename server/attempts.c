@@ -52,10 +52,13 @@ static struct supervisor_view view(const struct controller *c, const struct job 
                                 .state = j->row.state,
                                 .target = j->row.target,
                                 .message = j->row.message,
+                                .cause = j->row.cause,
                                 .attempt = j->row.attempt.number,
                                 .condition = j->row.attempt.condition,
                                 .attached = j->worker != NULL,
                                 .since_ms = j->since_ms,
+                                .moved_ms = j->moved_ms,
+                                .grace_ms = 1000 * (int64_t)controller_scheduler(c)->grace_s,
                                 .restarts = j->row.restarts,
                                 .mark_step = j->row.mark_step,
                                 .step = j->row.step};
@@ -115,6 +118,10 @@ int attempts_request(struct controller *c, struct job *j, enum supervisor_kind k
                          (long long)j->row.id);
     }
     struct supervisor_event e = {.kind = kind, .user = user};
+    if (kind == SUPERVISE_DRAIN) {
+        e = (struct supervisor_event){.kind = kind, .message = user};
+        return attempts_apply(c, j, &e, "drain", err);
+    }
     return attempts_apply(c, j, &e, user, err);
 }
 
@@ -333,6 +340,24 @@ void attempts_forget_pending(struct controller *c)
 
 /* ---- time ---- */
 
+/* When the attempt has used up its time limit; INT64_MAX: never, or it stops already. */
+static int64_t limit_due_ms(const struct job *j)
+{
+    bool runs = j->row.state == JOB_STARTING || j->row.state == JOB_RUNNING;
+    return runs && j->spec && j->spec->time_limit_s > 0
+               ? j->attempt_ms + 1000 * j->spec->time_limit_s
+               : INT64_MAX;
+}
+
+static int limit_attempt(struct controller *c, struct job *j, struct error *err)
+{
+    char words[100];
+    snprintf(words, sizeof words, "its time limit of %lld s is over",
+             (long long)j->spec->time_limit_s);
+    struct supervisor_event e = {.kind = SUPERVISE_LIMIT, .message = words};
+    return attempts_apply(c, j, &e, "supervisor", err);
+}
+
 int attempts_tick(struct controller *c, struct error *err)
 {
     int64_t now_ms = controller_now_ms(c);
@@ -347,6 +372,9 @@ int attempts_tick(struct controller *c, struct error *err)
         }
         struct supervisor_event tick = {.kind = SUPERVISE_TICK};
         if (attempts_apply(c, j, &tick, "supervisor", err) != 0) {
+            return -1;
+        }
+        if (now_ms >= limit_due_ms(j) && limit_attempt(c, j, err) != 0) {
             return -1;
         }
         if (!j->worker && !j->check_pending && now_ms >= j->check_due_ms) {
@@ -372,6 +400,7 @@ int64_t attempts_wait_ms(struct controller *c)
             if (j->row.state != JOB_RUNNING && tick_ms < due_ms) {
                 due_ms = tick_ms;
             }
+            due_ms = limit_due_ms(j) < due_ms ? limit_due_ms(j) : due_ms;
         }
         first_ms = due_ms < first_ms ? due_ms : first_ms;
     }

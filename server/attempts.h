@@ -20,7 +20,8 @@ void attempts_why(struct controller *c, const struct job *j, const char *tenant,
 /* Shows devices as drained that are held by a process which can't be killed. tenant: whose eyes
  * these are; NULL = all may be seen. */
 void attempts_show_stuck(struct controller *c, ClusterSpec *cluster, const char *tenant);
-/* A user's wish: SUPERVISE_CANCEL ... SUPERVISE_RELEASE. */
+/* A user's wish: SUPERVISE_CANCEL ... SUPERVISE_RELEASE; or SUPERVISE_DRAIN: user then says why, as
+ * in "gives its 4 devices back: alpha:2 is drained". */
 int attempts_request(struct controller *c, struct job *j, enum supervisor_kind kind,
                      const char *user, struct error *err);
 /* What was asked of the launch thread was dropped with its batch. */

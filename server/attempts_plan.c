@@ -7,6 +7,7 @@
 
 #include "plan/plan.h"
 #include "server/attempts_private.h"
+#include "server/dependencies.h"
 #include "server/job.h"
 #include "server/msg.h"
 #include "server/run_as.h"
@@ -37,8 +38,14 @@ static size_t read_queue(struct controller *c, struct sched_job **jobs, struct j
     for (size_t i = 0; i < all; i++) {
         struct job *j = controller_job_at(c, i);
         if (j->row.state == JOB_QUEUED) {
+            enum dependency dependency = DEPENDENCY_WAITS;
+            char words[128];
             (*who)[num] = j;
-            (*jobs)[num++] = as_sched_job(c, j);
+            (*jobs)[num] = as_sched_job(c, j);
+            (*jobs)[num].ready &=
+                dependencies_look(c, j, &dependency, words, sizeof words, NULL) == 0 &&
+                dependency == DEPENDENCY_MET;
+            num++;
         }
     }
     return num;
@@ -74,6 +81,12 @@ void attempts_why(struct controller *c, const struct job *j, const char *tenant,
         return;
     }
     if (controller_no_room(c, out, size)) {
+        return;
+    }
+    enum dependency dependency;
+    struct job *mine = controller_job(c, j->row.id);
+    if (mine && dependencies_look(c, mine, &dependency, out, size, NULL) == 0 &&
+        dependency != DEPENDENCY_MET) {
         return;
     }
     struct sched_job *jobs;
@@ -272,8 +285,30 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     return controller_move(c, j, JOB_STARTING, "scheduled", text, "scheduler", err);
 }
 
+/* A job whose dependency failed fails, too; those that wait for it come later in the list. */
+static int fail_dependents(struct controller *c, struct error *err)
+{
+    for (size_t i = 0; i < controller_num_jobs(c); i++) {
+        struct job *j = controller_job_at(c, i);
+        enum dependency dependency = DEPENDENCY_MET;
+        char words[128];
+        if (j->row.state == JOB_QUEUED &&
+            dependencies_look(c, j, &dependency, words, sizeof words, err) != 0) {
+            return -1;
+        }
+        if (dependency == DEPENDENCY_FAILED &&
+            controller_move(c, j, JOB_FAILED, "dependency", words, "scheduler", err) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int attempts_schedule(struct controller *c, struct error *err)
 {
+    if (fail_dependents(c, err) != 0) {
+        return -1;
+    }
     struct sched_device devices[DEVICES_MAX];
     if (read_devices(c, devices) == 0) {
         return 0;

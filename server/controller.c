@@ -44,6 +44,8 @@ static void put_back(struct controller *c, size_t mark, size_t tenants)
         } else {
             j->row = j->before;
             j->since_ms = j->since_before_ms;
+            j->moved_ms = j->moved_before_ms;
+            j->attempt_ms = j->attempt_before_ms;
             j->not_before_ms = j->not_before_before_ms;
             j->next_kill_ms = j->next_kill_before_ms;
             j->began_ms = j->began_was_ms;
@@ -313,7 +315,7 @@ int controller_new(struct controller **out, const struct controller_options *opt
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     c->options = *options;
-    c->tenants = tenants_new(options->fair_share_half_life_h);
+    c->tenants = tenants_new(controller_scheduler(c)->fair_share_half_life_h);
     *out = c;
     return 0;
 }

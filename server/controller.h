@@ -28,10 +28,13 @@ struct job {
     JobSpec *spec;      /* owned; NULL = quarantined */
     ProbeReply *facts;  /* owned */
     int64_t since_ms;   /* when the state or the attempt's condition last changed */
+    int64_t moved_ms;   /* when the state or its target last changed */
+    int64_t attempt_ms; /* when the attempt got its devices */
     int64_t not_before_ms;
-    int32_t tenant;    /* index in controller_tenants */
-    int64_t began_ms;  /* since then this controller sees its attempt hold devices */
-    bool began_before; /* ... which it did before that, under an earlier one */
+    int32_t tenant;       /* index in controller_tenants */
+    int64_t began_ms;     /* since then this controller sees its attempt hold devices */
+    bool began_before;    /* ... which it did before that, under an earlier one */
+    size_t num_after_met; /* of spec->after; these have succeeded for good */
     /* The attempt as far as only this process knows it. */
     struct call *worker; /* its stream; a reference; NULL = not attached */
     bool ack_due;
@@ -48,7 +51,8 @@ struct job {
     /* This batch. */
     bool touched, created;
     struct job_row before; /* what to put back */
-    int64_t since_before_ms, not_before_before_ms, next_kill_before_ms, began_was_ms;
+    int64_t since_before_ms, moved_before_ms, attempt_before_ms, began_was_ms;
+    int64_t not_before_before_ms, next_kill_before_ms;
     bool began_before_was;
     char stuck_before[200];
 };
@@ -62,11 +66,11 @@ struct controller_options {
     struct store *store;     /* owned from now on */
     struct topology topology;
     struct world world;
-    int64_t lease_ms;              /* of attempts; 0 = they are never given up */
-    const struct allowed *allowed; /* NULL = jobs may read everything */
-    const struct run_as *run_as;   /* NULL = all processes are tandemd's user's */
-    double fair_share_half_life_h; /* of use; 0 = it doesn't count */
-    int32_t tenant_queued_jobs;    /* waiting ones of a tenant at most; 0 = no limit */
+    int64_t lease_ms;                 /* of attempts; 0 = they are never given up */
+    const struct allowed *allowed;    /* NULL = jobs may read everything */
+    const struct run_as *run_as;      /* NULL = all processes are tandemd's user's */
+    const SchedulerConfig *scheduler; /* NULL = the defaults */
+    int32_t tenant_queued_jobs;       /* waiting ones of a tenant at most; 0 = no limit */
 };
 
 int controller_new(struct controller **out, const struct controller_options *options,
@@ -85,6 +89,8 @@ struct store *controller_store(struct controller *c);
 const struct controller_options *controller_about(const struct controller *c);
 struct topology *controller_topology(struct controller *c);
 struct tenants *controller_tenants(struct controller *c);
+/* The section of the config, or its defaults. */
+const SchedulerConfig *controller_scheduler(const struct controller *c);
 /* The monotonic clock, read once a batch; the clock on the wall, read now. */
 int64_t controller_now_ms(const struct controller *c);
 int64_t controller_wall_us(const struct controller *c);

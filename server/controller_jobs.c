@@ -33,8 +33,8 @@ static struct job *insert_job(struct controller *c, const struct job_row *row)
     struct job *j = calloc(1, sizeof *j);
     ASSERT(j);
     j->row = *row;
-    j->since_ms = c->now_ms;
     j->tenant = tenants_add(c->tenants, row->tenant);
+    j->since_ms = j->moved_ms = c->now_ms;
     if (c->num_jobs == c->cap_jobs) {
         c->cap_jobs = c->cap_jobs ? 2 * c->cap_jobs : 64;
         c->jobs = realloc(c->jobs, c->cap_jobs * sizeof(struct job *));
@@ -129,6 +129,9 @@ int controller_load(struct controller *c, int64_t id, struct job **out, struct e
         controller_touch(c, j);
         snprintf(j->row.quarantine, sizeof j->row.quarantine, "%.150s", why.text);
     }
+    /* As much of its time limit is over as the clock on the wall says, which may have jumped. */
+    int64_t ran_us = controller_wall_us(c) - row.attempt.created_us;
+    j->attempt_ms = c->now_ms - (row.attempt.number && ran_us > 0 ? ran_us / 1000 : 0);
     int64_t wait_us = row.not_before_us - controller_wall_us(c);
     if (row.state == JOB_QUEUED && wait_us > 0 && j->spec && j->spec->retry) {
         int64_t max_us = (int64_t)(j->spec->retry->max_backoff_s * 1e6);
@@ -192,6 +195,8 @@ void controller_touch(struct controller *c, struct job *j)
         j->touched = true;
         j->before = j->row;
         j->since_before_ms = j->since_ms;
+        j->moved_before_ms = j->moved_ms;
+        j->attempt_before_ms = j->attempt_ms;
         j->not_before_before_ms = j->not_before_ms;
         j->next_kill_before_ms = j->next_kill_ms;
         j->began_was_ms = j->began_ms;

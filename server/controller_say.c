@@ -29,6 +29,12 @@ struct tenants *controller_tenants(struct controller *c)
     return c->tenants;
 }
 
+const SchedulerConfig *controller_scheduler(const struct controller *c)
+{
+    static const SchedulerConfig defaults = SCHEDULER_CONFIG__INIT;
+    return c->options.scheduler ? c->options.scheduler : &defaults;
+}
+
 int64_t controller_now_ms(const struct controller *c)
 {
     return c->now_ms;
@@ -155,7 +161,8 @@ int controller_move(struct controller *c, struct job *j, JobState to, const char
     snprintf(j->row.cause, sizeof j->row.cause, "%s", cause);
     snprintf(j->row.message, sizeof j->row.message, "%s", message);
     j->row.ended_us = job_state_is_end(to) ? controller_wall_us(c) : 0;
-    j->since_ms = c->now_ms;
+    j->since_ms = j->moved_ms = c->now_ms;
+    j->attempt_ms = to == JOB_STARTING ? c->now_ms : j->attempt_ms;
     c->schedule = true;
     Event *e = msg_new(&event__descriptor);
     MSG_SET(e, from, from);

@@ -17,9 +17,9 @@ static const unsigned moves[JOB_CANCELLED + 1] = {
     [JOB_HELD] = BIT(JOB_QUEUED) | BIT(JOB_CANCELLED) | BIT(JOB_FAILED),
     [JOB_STARTING] = BIT(JOB_RUNNING) | BIT(JOB_STOPPING) | BIT(JOB_QUEUED) | BIT(JOB_FAILED),
     [JOB_RUNNING] = BIT(JOB_STOPPING) | BIT(JOB_QUEUED) | BIT(JOB_SUCCEEDED) | BIT(JOB_FAILED),
-    /* To itself: pausing, then cancelled after all. */
-    [JOB_STOPPING] = BIT(JOB_STOPPING) | BIT(JOB_PAUSED) | BIT(JOB_SUCCEEDED) | BIT(JOB_FAILED) |
-                     BIT(JOB_CANCELLED),
+    /* To itself: pausing, then cancelled after all. To the queue: it stopped for another job. */
+    [JOB_STOPPING] = BIT(JOB_STOPPING) | BIT(JOB_QUEUED) | BIT(JOB_HELD) | BIT(JOB_PAUSED) |
+                     BIT(JOB_SUCCEEDED) | BIT(JOB_FAILED) | BIT(JOB_CANCELLED),
     [JOB_PAUSED] = BIT(JOB_QUEUED) | BIT(JOB_CANCELLED) | BIT(JOB_FAILED),
     [JOB_SUCCEEDED] = 0,
     [JOB_FAILED] = BIT(JOB_QUEUED),

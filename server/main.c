@@ -148,12 +148,6 @@ static int make_paths(struct tandemd *d, struct error *err)
     return 0;
 }
 
-static double half_life_h_of(const ServerConfig *config)
-{
-    const SchedulerConfig defaults = SCHEDULER_CONFIG__INIT;
-    return (config && config->scheduler ? config->scheduler : &defaults)->fair_share_half_life_h;
-}
-
 static int start_threads(struct tandemd *d, struct error *err)
 {
     char db[PATH_MAX];
@@ -173,7 +167,7 @@ static int start_threads(struct tandemd *d, struct error *err)
                                    .worker_addr = d->run_as ? d->worker_addr : d->socket,
                                    .store = store,
                                    .world = world_real(&d->parts),
-                                   .fair_share_half_life_h = half_life_h_of(d->options.config),
+                                   .scheduler = d->options.scheduler,
                                    .tenant_queued_jobs =
                                        auth_limits(d->app.auth)->tenant_queued_jobs};
     if (access_load(d->app.access, store, err) != 0 ||

@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "proto/names.h"
+#include "proto/text.h"
 #include "server/rpc/listener.h"
+
+#define SCHEDULER_SETS_MAX 32
 
 static const char help[] =
     "tandemd - the controller of Tandem: takes training jobs, queues them, runs them, keeps their\n"
@@ -29,6 +32,8 @@ static const char help[] =
     "init`\n"
     "                   writes one); callers need tokens, but for who may open DIR/tandemd.sock.\n"
     "                   The flags above win over it\n"
+    "  --scheduler KEY=VALUE  a field of the file's section `scheduler`: min_run_s=0; may be "
+    "repeated\n"
     "  --check          say what is wrong with the file, or what it comes to; start nothing\n"
     "  --restore FILE   put a backup (Admin.Backup) in the place of DIR's database; no server may\n"
     "                   run on DIR; jobs that do are stopped; the old database is kept\n"
@@ -99,6 +104,32 @@ static int take(struct options *o, int letter, const char *value, struct error *
     default:
         return error_set(err, ERR_INVALID_ARGUMENT, "see tandemd --help");
     }
+}
+
+/* The file's section, and what --scheduler changes of it. */
+static int take_scheduler(struct options *o, const char *const *sets, int num, struct error *err)
+{
+    static const SchedulerConfig defaults = SCHEDULER_CONFIG__INIT;
+    const SchedulerConfig *from =
+        o->file.values && o->file.values->scheduler ? o->file.values->scheduler : &defaults;
+    o->scheduler = (SchedulerConfig *)text_clone(&from->base);
+    for (int i = 0; i < num; i++) {
+        char key[64];
+        const char *equals = strchr(sets[i], '=');
+        size_t len = equals ? (size_t)(equals - sets[i]) : sizeof key;
+        struct error why;
+        if (len >= sizeof key) {
+            return error_set(err, ERR_INVALID_ARGUMENT, "--scheduler %s: wants KEY=VALUE", sets[i]);
+        }
+        snprintf(key, sizeof key, "%.*s", (int)len, sets[i]);
+        if (text_set(&o->scheduler->base, key, equals + 1, &why) != 0) {
+            return error_set(err, why.code, "--scheduler %s: %s", sets[i], why.text);
+        }
+        if (settings_check_scheduler(o->scheduler, &(const char *){NULL}, &why) != 0) {
+            return error_set(err, why.code, "--scheduler %s: %s", sets[i], why.text);
+        }
+    }
+    return 0;
 }
 
 /* What only the flags have said. */
@@ -225,16 +256,31 @@ void options_print(const struct options *o)
 int options_parse(struct options *o, int argc, char **argv, struct error *err)
 {
     static const struct option names[] = {
-        {"dev", no_argument, NULL, 'D'},           {"data-dir", required_argument, NULL, 'd'},
-        {"listen", required_argument, NULL, 'l'},  {"devices", required_argument, NULL, 'n'},
-        {"restore", required_argument, NULL, 'r'}, {"record", required_argument, NULL, 'R'},
-        {"config", required_argument, NULL, 'c'},  {"check", no_argument, NULL, 'k'},
-        {"cluster", required_argument, NULL, 'C'}, {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
+        {"dev", no_argument, NULL, 'D'},
+        {"data-dir", required_argument, NULL, 'd'},
+        {"listen", required_argument, NULL, 'l'},
+        {"devices", required_argument, NULL, 'n'},
+        {"restore", required_argument, NULL, 'r'},
+        {"record", required_argument, NULL, 'R'},
+        {"config", required_argument, NULL, 'c'},
+        {"check", no_argument, NULL, 'k'},
+        {"cluster", required_argument, NULL, 'C'},
+        {"help", no_argument, NULL, 'h'},
+        {"scheduler", required_argument, NULL, 'S'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
     };
     memset(o, 0, sizeof *o);
-    int letter;
+    int letter, num_sets = 0;
+    const char *sets[SCHEDULER_SETS_MAX];
     while ((letter = getopt_long(argc, argv, "h", names, NULL)) != -1) {
+        if (letter == 'S' && num_sets == SCHEDULER_SETS_MAX) {
+            return error_set(err, ERR_INVALID_ARGUMENT, "--scheduler: too many of them");
+        }
+        if (letter == 'S') {
+            sets[num_sets++] = optarg;
+            continue;
+        }
         int rc = take(o, letter, optarg, err);
         if (rc != 0) {
             return rc;
@@ -250,5 +296,8 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
                          "--help");
     }
     o->config = o->file.values;
-    return o->config ? take_config(o, err) : check_flags(o, err);
+    if (o->config ? take_config(o, err) : check_flags(o, err)) {
+        return -1;
+    }
+    return take_scheduler(o, sets, num_sets, err);
 }

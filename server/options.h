@@ -18,10 +18,11 @@ struct options {
     int num_listen;
     int32_t devices; /* 0 = the cores */
     bool dev;
-    const char *restore;  /* --restore FILE: put it in the place of the database; NULL = serve */
-    const char *record;   /* --record DIR, or the file; NULL = nothing is recorded */
-    bool check;           /* --check: say it with options_print, start nothing */
-    struct settings file; /* owned; --config, as it was read */
+    const char *restore; /* --restore FILE: put it in the place of the database; NULL = serve */
+    const char *record;  /* --record DIR, or the file; NULL = nothing is recorded */
+    SchedulerConfig *scheduler; /* owned; of the file, then --scheduler KEY=VALUE; never NULL */
+    bool check;                 /* --check: say it with options_print, start nothing */
+    struct settings file;       /* owned; --config, as it was read */
     ServerConfig *config; /* its values; NULL without --config; lives as long as the program */
 };
 

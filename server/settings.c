@@ -20,6 +20,9 @@ enum {
     MAX_RUN_AS = 256,
     MAX_DAYS = 36500,
     MAX_LIMIT = 10000000,
+    MAX_SECONDS = 7 * 86400,
+    MAX_POINTS = 1000, /* of priority */
+    MAX_HOURS = 87600,
 };
 
 int settings_read(struct settings *out, const char *path, struct error *err)
@@ -226,10 +229,48 @@ static int check_numbers(const struct settings *c, const char *section,
     return 0;
 }
 
+int settings_check_scheduler(const SchedulerConfig *c, const char **field, struct error *err)
+{
+    const struct {
+        const char *name;
+        double value, min, max;
+    } bounds[] = {
+        {"max_evictions", c->max_evictions, 0, MAX_LIMIT},
+        {"min_run_s", c->min_run_s, 0, MAX_SECONDS},
+        {"grace_s", c->grace_s, 1, MAX_SECONDS},
+        {"aging_per_h", c->aging_per_h, 0, MAX_POINTS},
+        {"aging_max", c->aging_max, 0, MAX_POINTS},
+        {"fair_share", c->fair_share, 0, MAX_POINTS},
+        {"fair_share_half_life_h", c->fair_share_half_life_h, 0, MAX_HOURS},
+    };
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        /* Not so for a NaN, too. */
+        if (!(bounds[i].value >= bounds[i].min && bounds[i].value <= bounds[i].max)) {
+            *field = bounds[i].name;
+            return error_set(err, ERR_INVALID_ARGUMENT, "%g: wants %g to %.10g", bounds[i].value,
+                             bounds[i].min, bounds[i].max);
+        }
+    }
+    return 0;
+}
+
+static int check_scheduler(const struct settings *c, struct error *err)
+{
+    const char *name;
+    struct error why;
+    char field[64];
+    if (!c->values->scheduler || settings_check_scheduler(c->values->scheduler, &name, &why) == 0) {
+        return 0;
+    }
+    snprintf(field, sizeof field, "scheduler.%s", name);
+    return settings_fail(c, err, field, "%s", why.text);
+}
+
 int settings_check(const struct settings *c, struct error *err)
 {
     const ServerConfig *v = c->values;
     if (check_tls(c, err) || check_roots(c, err) || check_run_as(c, err) ||
+        check_scheduler(c, err) ||
         check_numbers(c, "limits", v->limits ? &v->limits->base : NULL, MAX_LIMIT, err) ||
         check_numbers(c, "retention", v->retention ? &v->retention->base : NULL, MAX_DAYS, err)) {
         return -1;

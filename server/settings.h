@@ -21,6 +21,8 @@ int settings_read(struct settings *out, const char *path, struct error *err);
 /* Everything but what the command line may have replaced (data_dir, listen, devices). Errors name
  * file, line and field. */
 int settings_check(const struct settings *c, struct error *err);
+/* Is every value within its bounds? *field: the one that isn't (a literal). */
+int settings_check_scheduler(const SchedulerConfig *c, const char **field, struct error *err);
 /* Fails with file, line and field in front of the text. */
 int settings_fail(const struct settings *c, struct error *err, const char *field, const char *fmt,
                   ...) __attribute__((format(printf, 4, 5)));

@@ -13,6 +13,7 @@
 #include "server/audit.h"
 #include "server/controller.h"
 #include "server/data_paths.h"
+#include "server/dependencies.h"
 #include "server/msg.h"
 #include "server/run_as.h"
 
@@ -78,7 +79,7 @@ static int check_tenant(const struct controller *c, JobSpec *spec, const struct 
 static void take_row(struct job_row *row, const JobSpec *spec, const Plan *plan,
                      const struct caller *who, int64_t now_us)
 {
-    *row = (struct job_row){.state = JOB_QUEUED,
+    *row = (struct job_row){.state = spec->hold ? JOB_HELD : JOB_QUEUED,
                             .priority = spec_priority(spec),
                             .devices = (int32_t)plan->mesh->num_ranks,
                             .total_steps = plan->total_steps,
@@ -90,7 +91,7 @@ static void take_row(struct job_row *row, const JobSpec *spec, const Plan *plan,
     snprintf(row->name, sizeof row->name, "%s", spec->name);
     snprintf(row->tenant, sizeof row->tenant, "%s", spec->tenant);
     snprintf(row->user, sizeof row->user, "%s", who->user);
-    snprintf(row->cause, sizeof row->cause, "new");
+    snprintf(row->cause, sizeof row->cause, spec->hold ? "held" : "new");
 }
 
 /* The job that the key stands for already: 1, and the reply is on its way. */
@@ -239,7 +240,7 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "%s", why);
     }
     if (check_tenant(c, r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0 ||
-        check_nodes(c, r->spec, err) != 0 ||
+        check_nodes(c, r->spec, err) != 0 || dependencies_check(c, r->spec, err) != 0 ||
         check_paths(c, r->spec, call_caller(m->call), err) != 0) {
         return -1;
     }

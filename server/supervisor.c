@@ -64,6 +64,36 @@ static void restart(const struct supervisor_view *v, const struct supervisor_eve
          (long long)v->max_restarts, (double)d->backoff_ms / 1000);
 }
 
+static bool saved(const struct supervisor_event *e)
+{
+    return e->kind == SUPERVISE_ENDED ? e->paused || e->cancelled : !e->counted;
+}
+
+/* The cause of the stop, as a word that outlives the row. */
+static const char *cause_of_stop(const struct supervisor_view *v)
+{
+    return v->target == JOB_FAILED                                   ? SUPERVISOR_LIMITED
+           : v->cause && strcmp(v->cause, SUPERVISOR_PREEMPTED) == 0 ? SUPERVISOR_PREEMPTED
+                                                                     : SUPERVISOR_DRAINED;
+}
+
+/* It was to stop, but not by its user's wish: for another job, a drain, its time limit. However it
+ * went, that is what becomes of it, and it costs no restart. */
+static void stopped_for_others(const struct supervisor_view *v, const struct supervisor_event *e,
+                               struct supervisor_decision *d)
+{
+    const char *why = v->message ? v->message : "";
+    /* "gives its 4 devices to job 12", said when it was asked. */
+    bool gives = strncmp(why, "gives ", 6) == 0;
+    char end[200];
+    snprintf(end, sizeof end, "; it died while it was stopping (%.100s)", words(e));
+    move(d, (JobState)v->target, cause_of_stop(v), "%s%.250s after step %lld%s",
+         gives ? "gave " : "", gives ? why + 6 : why, (long long)v->step, saved(e) ? "" : end);
+    if (v->target == JOB_QUEUED && strcmp(d->cause, SUPERVISOR_PREEMPTED) == 0) {
+        d->evictions = v->evictions < INT32_MAX ? v->evictions + 1 : v->evictions;
+    }
+}
+
 static void stopped(const struct supervisor_view *v, const struct supervisor_event *e,
                     struct supervisor_decision *d)
 {
@@ -72,8 +102,13 @@ static void stopped(const struct supervisor_view *v, const struct supervisor_eve
         const char *why = v->message && *v->message ? v->message : e->message;
         move(d, JOB_CANCELLED, "cancelled", "%s", why ? why : "");
     } else if (e->kind == SUPERVISE_ENDED && e->finished) {
-        move(d, JOB_SUCCEEDED, "finished", "finished before it could pause");
-    } else if (e->kind == SUPERVISE_ENDED ? e->paused || e->cancelled : !e->counted) {
+        move(d, JOB_SUCCEEDED, "finished", "finished before it could %s",
+             v->target == JOB_PAUSED ? "pause" : "stop");
+    } else if (v->target == JOB_QUEUED || v->target == JOB_FAILED) {
+        stopped_for_others(v, e, d);
+    } else if (v->target == JOB_HELD) {
+        move(d, JOB_HELD, "held", "%s", v->message ? v->message : "");
+    } else if (saved(e)) {
         move(d, JOB_PAUSED, "paused", "%s", e->message ? e->message : "");
     } else {
         move(d, JOB_PAUSED, "paused",
@@ -132,6 +167,11 @@ static void tick(const struct supervisor_view *v, int64_t now_ms, struct supervi
     } else if (v->state == JOB_STOPPING && v->target == JOB_CANCELLED) {
         d->kill = age_ms >
                   (v->attached ? SUPERVISOR_GRACE_MS + SUPERVISOR_STOP_MS : SUPERVISOR_REATTACH_MS);
+    } else if (v->state == JOB_STOPPING && (v->target != JOB_PAUSED || v->yields) &&
+               now_ms - v->moved_ms > v->grace_ms) {
+        d->kill = true;
+        d->why_kill = "it has not saved and stopped within its grace (scheduler.grace_s): it is "
+                      "killed";
     } else if (v->lease_ms && !v->attached && v->condition == ATTEMPT_STARTED &&
                age_ms > v->lease_ms + SUPERVISOR_LEASE_SLACK(v->lease_ms)) {
         d->kill = true;
@@ -178,7 +218,13 @@ static void pause_job(const struct supervisor_view *v, const struct supervisor_e
         d->send = v->attached ? SEND_STOP : SEND_NOTHING;
         return;
     case JOB_STOPPING:
-        d->refusal = v->target == JOB_PAUSED ? NULL : "it is being cancelled";
+        if (v->target == JOB_CANCELLED) {
+            d->refusal = "it is being cancelled";
+        } else if (v->target != JOB_PAUSED) {
+            /* It stops for another reason: the way is the same, only the end is the user's. */
+            move(d, JOB_STOPPING, "paused", "paused by %s", e->user);
+            d->target = JOB_PAUSED;
+        }
         return;
     case JOB_HELD:
         d->refusal = "it is held and does not run; release it, or leave it held";
@@ -204,7 +250,9 @@ static void resume(const struct supervisor_view *v, const struct supervisor_even
         d->refusal = "it is held: release it";
         return;
     case JOB_STOPPING:
-        d->refusal = "it is still stopping; resume it once it has stopped";
+        if (v->target != JOB_QUEUED) {
+            d->refusal = "it is still stopping; resume it once it has stopped";
+        }
         return;
     case JOB_SUCCEEDED:
         d->refusal = "it has finished all its steps";
@@ -214,11 +262,53 @@ static void resume(const struct supervisor_view *v, const struct supervisor_even
     }
 }
 
+static void hold(const struct supervisor_view *v, const struct supervisor_event *e,
+                 struct supervisor_decision *d)
+{
+    if (v->state == JOB_QUEUED) {
+        move(d, JOB_HELD, "held", "held by %s", e->user);
+    } else if (v->state == JOB_STOPPING && v->target == JOB_QUEUED) {
+        move(d, JOB_STOPPING, "held", "held by %s", e->user);
+        d->target = JOB_HELD;
+    } else if (v->state != JOB_HELD && !(v->state == JOB_STOPPING && v->target == JOB_HELD)) {
+        d->refusal = "only a job that waits in the queue can be held";
+    }
+}
+
+static void release(const struct supervisor_view *v, const struct supervisor_event *e,
+                    struct supervisor_decision *d)
+{
+    if (v->state == JOB_HELD) {
+        move(d, JOB_QUEUED, "new", "released by %s", e->user);
+    } else if (v->state == JOB_STOPPING && v->target == JOB_HELD) {
+        d->refusal = "it is still stopping; release it once it has stopped";
+    } else if (v->state != JOB_QUEUED) {
+        d->refusal = "it is not held";
+    }
+}
+
+static void stop_for_others(const struct supervisor_view *v, const struct supervisor_event *e,
+                            struct supervisor_decision *d)
+{
+    if (v->state != JOB_STARTING && v->state != JOB_RUNNING) {
+        return; /* it has stopped, or stops already */
+    }
+    bool limit = e->kind == SUPERVISE_LIMIT;
+    move(d, JOB_STOPPING,
+         limit                          ? SUPERVISOR_LIMITED
+         : e->kind == SUPERVISE_PREEMPT ? SUPERVISOR_PREEMPTED
+                                        : SUPERVISOR_DRAINED,
+         "%s", e->message ? e->message : "");
+    d->target = limit ? JOB_FAILED : JOB_QUEUED;
+    d->send = v->attached ? SEND_STOP : SEND_NOTHING;
+}
+
 void supervisor_decide(const struct supervisor_view *v, const struct supervisor_event *e,
                        int64_t now_ms, struct supervisor_decision *d)
 {
     memset(d, 0, sizeof *d);
     d->restarts = v->restarts;
+    d->evictions = v->evictions;
     d->mark_step = v->mark_step;
     switch (e->kind) {
     case SUPERVISE_ATTACHED:
@@ -241,18 +331,15 @@ void supervisor_decide(const struct supervisor_view *v, const struct supervisor_
         resume(v, e, d);
         return;
     case SUPERVISE_HOLD:
-        if (v->state == JOB_QUEUED) {
-            move(d, JOB_HELD, "held", "held by %s", e->user);
-        } else if (v->state != JOB_HELD) {
-            d->refusal = "only a job that waits in the queue can be held";
-        }
+        hold(v, e, d);
         return;
     case SUPERVISE_RELEASE:
-        if (v->state == JOB_HELD) {
-            move(d, JOB_QUEUED, "new", "released by %s", e->user);
-        } else if (v->state != JOB_QUEUED) {
-            d->refusal = "it is not held";
-        }
+        release(v, e, d);
+        return;
+    case SUPERVISE_PREEMPT:
+    case SUPERVISE_DRAIN:
+    case SUPERVISE_LIMIT:
+        stop_for_others(v, e, d);
         return;
     }
 }

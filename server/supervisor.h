@@ -20,6 +20,11 @@
  * cancel is carried out without it. */
 #define SUPERVISOR_REATTACH_MS 5000
 
+/* Causes of a stop that the user did not ask for; the same when it has stopped. */
+#define SUPERVISOR_PREEMPTED "preempted"
+#define SUPERVISOR_DRAINED "drained"
+#define SUPERVISOR_LIMITED "time-limit"
+
 /* tandem-node's lease may end this part of it later than ours, and its gang needs a moment to stop.
  */
 #define SUPERVISOR_LEASE_SLACK(lease_ms) ((lease_ms) / 4)
@@ -31,8 +36,13 @@ struct supervisor_view {
     int32_t attempt;     /* 0 = never started */
     enum attempt_condition condition;
     bool attached;
-    int64_t lease_ms; /* how long an attempt runs on unheard; 0 = for ever */
-    int64_t since_ms; /* when state or condition last changed, or the controller started */
+    int64_t lease_ms;  /* how long an attempt runs on unheard; 0 = for ever */
+    int64_t since_ms;  /* when state or condition last changed, or the controller started */
+    int64_t moved_ms;  /* when the state or its target last changed, or the controller started */
+    int64_t grace_ms;  /* to save and stop for another, for a drain, at the time limit */
+    const char *cause; /* of the last move */
+    int32_t evictions;
+    bool yields; /* another job waits for its devices, whatever it stops for by now */
     int32_t restarts;
     int64_t mark_step; /* farthest step at the last counted restart */
     int64_t step;      /* last reported */
@@ -51,6 +61,11 @@ enum supervisor_kind {
     SUPERVISE_RESUME,
     SUPERVISE_HOLD,
     SUPERVISE_RELEASE,
+    /* It is to stop at the next step boundary, with a checkpoint; message says why. Where it does
+     * not run there is nothing to do. */
+    SUPERVISE_PREEMPT, /* for another job; then it waits again */
+    SUPERVISE_DRAIN,   /* off devices that are drained; then it waits again */
+    SUPERVISE_LIMIT,   /* its time is over; then it has failed */
 };
 
 struct supervisor_event {
@@ -59,7 +74,7 @@ struct supervisor_event {
     bool finished, paused, cancelled; /* ENDED */
     bool retryable;                   /* ENDED, LOST */
     bool counted;                     /* LOST: false = it costs no restart */
-    const char *message;              /* ENDED, LOST: in the user's words */
+    const char *message;              /* ENDED, LOST, PREEMPT, DRAIN, LIMIT: in the user's words */
     const char *user;                 /* requests */
 };
 
@@ -72,7 +87,7 @@ struct supervisor_decision {
     int32_t target;
     const char *cause;
     char message[512];
-    int32_t restarts;
+    int32_t restarts, evictions;
     int64_t mark_step;
     int64_t backoff_ms;
     enum supervisor_send send; /* to tandem-node */

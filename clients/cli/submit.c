@@ -64,7 +64,10 @@ static void print_reply(const struct cli *cli, const SubmitReply *r, bool quiet)
             printf("%lld\n", (long long)r->job->id);
         }
     } else {
-        if (r->job) {
+        if (r->job && r->job->state == JOB_HELD) {
+            printf("job %lld (%s) is held: `tandem release %lld` puts it into the queue\n",
+                   (long long)r->job->id, r->job->name, (long long)r->job->id);
+        } else if (r->job) {
             printf("job %lld (%s) is queued\n", (long long)r->job->id, r->job->name);
         } else {
             printf("the job would be accepted; nothing was submitted\n");
@@ -97,11 +100,15 @@ static int submit_spec(struct cli *cli, const struct job_file *job, bool dry_run
 static int run(struct cli *cli, int argc, char **argv)
 {
     struct arg_texts sets = {0};
-    bool follow = false, wait = false, dry_run = false, quiet = false;
+    bool follow = false, wait = false, dry_run = false, quiet = false, hold = false;
     const struct arg_flag flags[] = {
-        {"set", 0, ARG_TEXTS, &sets, NULL},     {"follow", 'f', ARG_BOOL, &follow, NULL},
-        {"wait", 'w', ARG_BOOL, &wait, NULL},   {"dry-run", 'n', ARG_BOOL, &dry_run, NULL},
-        {"quiet", 'q', ARG_BOOL, &quiet, NULL}, {0},
+        {"set", 0, ARG_TEXTS, &sets, NULL},
+        {"follow", 'f', ARG_BOOL, &follow, NULL},
+        {"wait", 'w', ARG_BOOL, &wait, NULL},
+        {"dry-run", 'n', ARG_BOOL, &dry_run, NULL},
+        {"quiet", 'q', ARG_BOOL, &quiet, NULL},
+        {"hold", 'H', ARG_BOOL, &hold, NULL},
+        {0},
     };
     const char *file;
     int n = args_parse(flags, argc, argv, &file, 1);
@@ -110,6 +117,12 @@ static int run(struct cli *cli, int argc, char **argv)
     }
     if (n == 0) {
         return cli_usage(argv[0], "which job file? `tandem init` writes one to start from");
+    }
+    if (hold && sets.num == ARG_TEXTS_MAX) {
+        return cli_usage(argv[0], "--hold: too many changes; say hold: true in the file");
+    }
+    if (hold) {
+        sets.items[sets.num++] = "hold=true";
     }
     struct error err;
     struct job_file job;
@@ -132,12 +145,13 @@ static int run(struct cli *cli, int argc, char **argv)
 
 const struct verb verb_submit = {
     .name = "submit",
-    .args = "FILE [--set a.b=c]... [--follow|--wait] [--dry-run] [-q]",
+    .args = "FILE [--set a.b=c]... [--follow|--wait] [--hold] [--dry-run] [-q]",
     .help = "submit a job file",
     .text =
         "  --set a.b=c   change a field of the file: --set training.steps=100\n"
         "  -f, --follow  then watch the job to its end\n"
         "  -w, --wait    then wait for its end in silence\n"
+        "  -H, --hold    keep it out of the queue until `tandem release`\n"
         "  -n, --dry-run check and plan only\n"
         "  -q, --quiet   print the job's number alone\n\n"
         "Relative paths in the file count from the file's folder, those in --set from here.\n"

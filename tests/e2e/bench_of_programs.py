@@ -101,11 +101,11 @@ def processes(folder):
 class Server:
     """tandemd --dev on a unix socket; killed and started again at will."""
 
-    def __init__(self, m, folder, programs, devices=4):
+    def __init__(self, m, folder, programs, devices=4, args=()):
         self.m, self.folder, self.programs, self.devices = m, folder, programs, devices
         self.data = folder / "data"
         self.process = None
-        self.args = []  # more of the command line, from the next start on
+        self.args = list(args)  # more of the command line, from the next start on
         self.start()
 
     def start(self):

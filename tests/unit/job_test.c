@@ -17,7 +17,7 @@ static void only_these_moves_are_allowed(void **state)
         /* HELD */ {1, 0, 0, 0, 0, 0, 0, 1, 1},
         /* STARTING */ {1, 0, 0, 1, 1, 0, 0, 1, 0},
         /* RUNNING */ {1, 0, 0, 0, 1, 0, 1, 1, 0},
-        /* STOPPING */ {0, 0, 0, 0, 1, 1, 1, 1, 1},
+        /* STOPPING */ {1, 1, 0, 0, 1, 1, 1, 1, 1},
         /* PAUSED */ {1, 0, 0, 0, 0, 0, 0, 1, 1},
         /* SUCCEEDED */ {0, 0, 0, 0, 0, 0, 0, 0, 0},
         /* FAILED */ {1, 0, 0, 0, 0, 0, 0, 0, 0},

@@ -166,6 +166,13 @@ static const struct {
     {"retry.max_backoff_s=-1", "retry.max_backoff_s: -1: wants a number from 0 to 1000000000"},
     {"retry.reset_after_steps=-1",
      "retry.reset_after_steps: -1: wants a whole number from 0 to 9007199254740992"},
+    {"time_limit_s=-1", "time_limit_s: -1: wants a whole number from 0 to 1000000000"},
+    {"after=[3, 0]", "after.1: 0: wants a whole number from 1 to 9007199254740992"},
+    {"after=[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,"
+     "32,"
+     "33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63,"
+     "64,65]",
+     "after: 65 elements; wants at most 64"},
     /* Combinations. */
     {"parallel.data=4|training.global_batch_size=10",
      "training.global_batch_size: 10: not a multiple of parallel.data x micro_batch_size = 4 x 1 = "
@@ -178,9 +185,6 @@ static const struct {
     {"training.precision=fp64|resources.backend=cpu",
      "resources.backend: cpu: computes in fp32 only; with precision fp64 use ref or auto"},
     /* Not built. */
-    {"after=[3]", "after: waiting for other jobs is not built yet; leave it out"},
-    {"hold=true", "hold: true: holding a job is not built yet; use false"},
-    {"time_limit_s=60", "time_limit_s: 60: a time limit is not built yet; use 0"},
     {"model.from_checkpoint=a@5",
      "model.from_checkpoint: starting from another job's checkpoint is not built yet; leave it "
      "out"},
@@ -278,6 +282,7 @@ static void good_job_files_pass(void **state)
         "data.order=sequential|data.train.0.window=T+1|data.train.0.format=text",
         "checkpoint.interval=1e3|checkpoint.async=false|checkpoint.export_at_end=false",
         "parallel.schedule=gpipe|parallel.context_mode=ulysses",
+        "hold=true|time_limit_s=3600|after=[3, 12]",
         "tags=[a b, 'T:1']|tenant=research|resources.nodes=[n1, n2.cluster]",
         /* The default of what isn't built may be said. */
         "hold=false|time_limit_s=0|parallel.tensor=1|parallel.zero_stage=0|training.dropout=0|"

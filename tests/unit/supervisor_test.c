@@ -280,14 +280,18 @@ static void every_decision_is_an_allowed_move(void **state)
 #define PICK(n) ((int32_t)(rng_u64(seed, 7, k++) % (uint64_t)(n)))
         struct supervisor_view v = running();
         v.state = (JobState)(1 + PICK(9));
-        v.target = v.state == JOB_STOPPING ? (PICK(2) ? JOB_CANCELLED : JOB_PAUSED) : 0;
+        static const JobState targets[] = {JOB_CANCELLED, JOB_PAUSED, JOB_QUEUED, JOB_HELD,
+                                           JOB_FAILED};
+        v.target = v.state == JOB_STOPPING ? (int32_t)targets[PICK(5)] : 0;
+        v.cause = "preempted";
         v.attempt = PICK(3);
         v.condition = v.attempt ? (enum attempt_condition)(1 + PICK(5)) : 0;
         v.attached = PICK(2);
         v.restarts = PICK(5);
         v.step = PICK(300);
         v.mark_step = PICK(300);
-        struct supervisor_event e = {.kind = (enum supervisor_kind)PICK(9), .user = "ann"};
+        struct supervisor_event e = {.kind = (enum supervisor_kind)PICK(SUPERVISE_LIMIT + 1),
+                                     .user = "ann"};
         e.fresh = PICK(2);
         e.finished = PICK(2);
         e.paused = PICK(2);
@@ -300,7 +304,11 @@ static void every_decision_is_an_allowed_move(void **state)
             assert_true(job_may_move(v.state, d.to));
             assert_true(!job_state_is_end(v.state) || e.kind == SUPERVISE_RESUME);
             assert_true((d.to == JOB_STOPPING) == (d.target != 0));
+            /* Nothing takes a cancel back. */
+            assert_true(v.target != JOB_CANCELLED || d.to == JOB_CANCELLED);
         }
+        assert_true(d.evictions == v.evictions ||
+                    (d.evictions == v.evictions + 1 && d.to == JOB_QUEUED));
         assert_true(d.restarts >= 0 && d.restarts <= 5 && d.backoff_ms >= 0);
     }
 }
@@ -331,6 +339,182 @@ static void a_gang_is_given_up_when_its_lease_is_over(void **state)
     assert_true(decide(&v, tick).kill);
 }
 
+static struct supervisor_view stopping(JobState target, const char *cause, const char *message)
+{
+    struct supervisor_view v = running();
+    v.state = JOB_STOPPING;
+    v.target = (int32_t)target;
+    v.cause = cause;
+    v.message = message;
+    v.moved_ms = v.since_ms = 1000000;
+    v.grace_ms = 5000;
+    v.step = 40;
+    v.restarts = 2;
+    v.evictions = 1;
+    return v;
+}
+
+/* [17] A victim saves at a step boundary and waits again, by no fault of its own. */
+static void a_preempted_job_is_asked_to_stop_and_then_waits_again(void **state)
+{
+    (void)state;
+    struct supervisor_view v = running();
+    const char *words = "gives its 4 devices to job 12 (priority high)";
+    struct supervisor_decision d =
+        decide(&v, (struct supervisor_event){.kind = SUPERVISE_PREEMPT, .message = words});
+    assert_int_equal(d.to, JOB_STOPPING);
+    assert_int_equal(d.target, JOB_QUEUED);
+    assert_string_equal(d.cause, "preempted");
+    assert_int_equal(d.send, SEND_STOP);
+    v = stopping(JOB_QUEUED, d.cause, d.message);
+    d = decide(&v, (struct supervisor_event){.kind = SUPERVISE_ENDED, .paused = true});
+    assert_int_equal(d.to, JOB_QUEUED);
+    assert_string_equal(d.cause, "preempted");
+    assert_string_equal(d.message, "gave its 4 devices to job 12 (priority high) after step 40");
+    assert_int_equal(d.evictions, 2);
+    assert_int_equal(d.restarts, 2);
+    assert_int_equal(d.backoff_ms, 0);
+}
+
+/* Its death, even one that would fail again, is no restart: the next attempt will show. */
+static void a_victim_that_dies_while_it_stops_waits_again_all_the_same(void **state)
+{
+    (void)state;
+    struct supervisor_view v = stopping(JOB_QUEUED, "preempted", "gives its 4 devices to job 12");
+    struct supervisor_event e = died;
+    for (int i = 0; i < 4; i++) {
+        e.retryable = i % 2;
+        e.kind = i < 2 ? SUPERVISE_ENDED : SUPERVISE_LOST;
+        struct supervisor_decision d = decide(&v, e);
+        assert_int_equal(d.to, JOB_QUEUED);
+        assert_int_equal(d.restarts, 2);
+        assert_int_equal(d.evictions, 2);
+        assert_string_equal(d.message, "gave its 4 devices to job 12 after step 40; it died while "
+                                       "it was stopping (rank 1 was killed by signal 9)");
+    }
+    v = stopping(JOB_QUEUED, "drained", "gives its 4 devices back: alpha:2 is drained");
+    struct supervisor_decision d = decide(&v, died);
+    assert_int_equal(d.to, JOB_QUEUED);
+    assert_string_equal(d.cause, "drained");
+    assert_int_equal(d.evictions, 1);
+}
+
+static void one_that_finishes_meanwhile_has_succeeded(void **state)
+{
+    (void)state;
+    const struct supervisor_event done = {.kind = SUPERVISE_ENDED, .finished = true};
+    static const JobState targets[] = {JOB_QUEUED, JOB_HELD, JOB_FAILED, JOB_PAUSED};
+    for (int i = 0; i < 4; i++) {
+        struct supervisor_view v = stopping(targets[i], "preempted", "");
+        assert_int_equal(decide(&v, done).to, JOB_SUCCEEDED);
+        assert_int_equal(decide(&v, done).evictions, 1);
+    }
+}
+
+/* Who ignores it is killed at the grace's end, attached or not; the clock runs from the ask, and
+ * goes on when a user takes the stop over. */
+static void who_does_not_stop_for_others_is_killed_after_the_grace(void **state)
+{
+    (void)state;
+    const struct supervisor_event tick = {.kind = SUPERVISE_TICK};
+    static const JobState targets[] = {JOB_QUEUED, JOB_FAILED, JOB_HELD, JOB_PAUSED};
+    for (int i = 0; i < 8; i++) {
+        struct supervisor_view v = stopping(targets[i % 4], "preempted", "");
+        v.yields = true;
+        v.attached = i < 4;
+        struct supervisor_decision d;
+        supervisor_decide(&v, &tick, 1005000, &d);
+        assert_false(d.kill);
+        supervisor_decide(&v, &tick, 1005001, &d);
+        assert_true(d.kill);
+        assert_non_null(d.why_kill);
+        assert_false(d.moves); /* not before it is dead */
+        v.yields = false;
+        supervisor_decide(&v, &tick, 1005001, &d);
+        assert_int_equal(d.kill, targets[i % 4] != JOB_PAUSED);
+    }
+}
+
+/* [2] Said again to a tandem-node that attaches again; one without ranks only has to leave. */
+static void a_stop_for_others_stays_asked_for(void **state)
+{
+    (void)state;
+    struct supervisor_view v = stopping(JOB_QUEUED, "preempted", "");
+    assert_int_equal(
+        decide(&v, (struct supervisor_event){.kind = SUPERVISE_ATTACHED, .fresh = false}).send,
+        SEND_STOP);
+    assert_int_equal(
+        decide(&v, (struct supervisor_event){.kind = SUPERVISE_ATTACHED, .fresh = true}).send,
+        SEND_CANCEL);
+    assert_false(decide(&v, (struct supervisor_event){.kind = SUPERVISE_LIMIT}).moves);
+}
+
+/* What its user wants wins over what others want of it. */
+static void cancel_pause_and_hold_win_over_a_stop_for_others(void **state)
+{
+    (void)state;
+    const struct supervisor_event ended = {.kind = SUPERVISE_ENDED, .paused = true};
+    static const struct {
+        enum supervisor_kind kind;
+        JobState target;
+    } wishes[] = {{SUPERVISE_CANCEL, JOB_CANCELLED},
+                  {SUPERVISE_PAUSE, JOB_PAUSED},
+                  {SUPERVISE_HOLD, JOB_HELD}};
+    for (int i = 0; i < 3; i++) {
+        struct supervisor_view v = stopping(JOB_QUEUED, "preempted", "gives all");
+        struct supervisor_decision d =
+            decide(&v, (struct supervisor_event){.kind = wishes[i].kind, .user = "ann"});
+        assert_int_equal(d.to, JOB_STOPPING);
+        assert_int_equal(d.target, wishes[i].target);
+        v = stopping(wishes[i].target, d.cause, d.message);
+        assert_int_equal(decide(&v, ended).to, wishes[i].target);
+        assert_int_equal(decide(&v, ended).evictions, 1);
+    }
+    struct supervisor_view v = stopping(JOB_FAILED, "time-limit", "");
+    assert_non_null(decide(&v, (struct supervisor_event){.kind = SUPERVISE_HOLD}).refusal);
+    v = stopping(JOB_QUEUED, "preempted", "");
+    const struct supervisor_event resume = {.kind = SUPERVISE_RESUME, .user = "ann"};
+    assert_true(!decide(&v, resume).refusal && !decide(&v, resume).moves);
+    v = stopping(JOB_HELD, "held", "");
+    assert_non_null(decide(&v, (struct supervisor_event){.kind = SUPERVISE_RELEASE}).refusal);
+    assert_null(decide(&v, (struct supervisor_event){.kind = SUPERVISE_HOLD}).refusal);
+}
+
+/* At its time limit a job saves and has failed, and a resume goes on from there. */
+static void the_time_limit_fails_a_job_after_a_checkpoint(void **state)
+{
+    (void)state;
+    struct supervisor_view v = running();
+    struct supervisor_decision d = decide(
+        &v, (struct supervisor_event){.kind = SUPERVISE_LIMIT, .message = "its 60 s are over"});
+    assert_int_equal(d.to, JOB_STOPPING);
+    assert_int_equal(d.target, JOB_FAILED);
+    assert_int_equal(d.send, SEND_STOP);
+    v = stopping(JOB_FAILED, d.cause, d.message);
+    d = decide(&v, (struct supervisor_event){.kind = SUPERVISE_ENDED, .paused = true});
+    assert_int_equal(d.to, JOB_FAILED);
+    assert_string_equal(d.cause, "time-limit");
+    assert_int_equal(d.evictions, 1);
+    assert_int_equal(decide(&v, died).to, JOB_FAILED);
+    assert_string_equal(decide(&v, died).cause, "time-limit");
+}
+
+/* One that doesn't run has nothing to give. */
+static void a_stop_for_others_of_what_does_not_run_is_nothing(void **state)
+{
+    (void)state;
+    for (int s = JOB_QUEUED; s <= JOB_CANCELLED; s++) {
+        struct supervisor_view v = running();
+        v.state = (JobState)s;
+        v.target = s == JOB_STOPPING ? JOB_CANCELLED : 0;
+        for (int k = SUPERVISE_PREEMPT; k <= SUPERVISE_LIMIT; k++) {
+            struct supervisor_decision d =
+                decide(&v, (struct supervisor_event){.kind = (enum supervisor_kind)k});
+            assert_true(d.moves == (s == JOB_STARTING || s == JOB_RUNNING) && !d.refusal);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +533,14 @@ int main(void)
         cmocka_unit_test(pause_and_resume_of_what_has_ended_are_refused_in_words),
         cmocka_unit_test(a_node_that_hangs_is_killed),
         cmocka_unit_test(a_gang_is_given_up_when_its_lease_is_over),
+        cmocka_unit_test(a_preempted_job_is_asked_to_stop_and_then_waits_again),
+        cmocka_unit_test(a_victim_that_dies_while_it_stops_waits_again_all_the_same),
+        cmocka_unit_test(one_that_finishes_meanwhile_has_succeeded),
+        cmocka_unit_test(who_does_not_stop_for_others_is_killed_after_the_grace),
+        cmocka_unit_test(a_stop_for_others_stays_asked_for),
+        cmocka_unit_test(cancel_pause_and_hold_win_over_a_stop_for_others),
+        cmocka_unit_test(the_time_limit_fails_a_job_after_a_checkpoint),
+        cmocka_unit_test(a_stop_for_others_of_what_does_not_run_is_nothing),
         cmocka_unit_test(every_decision_is_an_allowed_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

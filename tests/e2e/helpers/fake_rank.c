@@ -9,6 +9,7 @@
  *   exit=CODE    leaves with that code after its first step, in every attempt
  *   raise=SIG    ends by that signal after its first step, in every attempt
  *   stubborn     takes no TERM
+ *   deaf         hears no StopAtStep
  *   brood        leaves a descendant in a session of its own that takes no TERM
  *   holder       leaves a child that holds stdout open
  *   clean        leaves one, in a session of its own, with no parent and no environment left
@@ -126,7 +127,7 @@ static void listen_to(struct self *s, int64_t wait_ms)
         if (link_poll(s->link, wait_ms, &down, NULL) != 0) {
             exit(9); /* tandem-node is gone */
         }
-        if (down && down->body_case == RANK_DOWN__BODY_STOP_AT_STEP) {
+        if (down && down->body_case == RANK_DOWN__BODY_STOP_AT_STEP && tag(s, "deaf") < 0) {
             s->stop_at = down->stop_at_step->step;
         }
         if (down) {

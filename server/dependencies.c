@@ -1,0 +1,109 @@
+#include "server/dependencies.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "server/job.h"
+
+/* What is known of one. */
+struct other {
+    JobState state;
+    int64_t step, total_steps;
+    bool is_final; /* on disk, and nothing can happen to it by itself */
+};
+
+static int find_other(struct controller *c, int64_t id, struct other *out, struct error *err)
+{
+    const struct job *live = controller_job(c, id);
+    struct job_row row;
+    *out = (struct other){.state = JOB_FAILED};
+    if (live) {
+        *out = (struct other){live->row.state, live->row.step, live->row.total_steps, false};
+        return 0;
+    }
+    int rc = store_job_get(controller_store(c), id, &row, err);
+    if (rc == 1) {
+        *out = (struct other){row.state, row.step, row.total_steps, true};
+    }
+    return rc < 0 ? -1 : 0;
+}
+
+static void say_waits(int64_t id, const struct other *o, char *words, size_t size)
+{
+    int n =
+        snprintf(words, size, "waits for job %lld (%s", (long long)id, job_state_name(o->state));
+    if (n > 0 && (size_t)n < size && o->step > 0) {
+        snprintf(words + n, size - (size_t)n, ", step %lld of %lld)", (long long)o->step,
+                 (long long)o->total_steps);
+    } else if (n > 0 && (size_t)n < size) {
+        snprintf(words + n, size - (size_t)n, ")");
+    }
+}
+
+int dependencies_look(struct controller *c, struct job *j, enum dependency *out, char *words,
+                      size_t size, struct error *err)
+{
+    enum dependency worst = DEPENDENCY_MET;
+    size_t num = j->spec ? j->spec->n_after : 0;
+    for (size_t i = j->num_after_met; i < num && worst != DEPENDENCY_FAILED; i++) {
+        int64_t id = j->spec->after[i];
+        struct other o;
+        if (find_other(c, id, &o, err) != 0) {
+            return -1;
+        }
+        if (o.state == JOB_SUCCEEDED) {
+            /* Asked no more: what has succeeded stays so. Not while its end may be taken back. */
+            j->num_after_met += o.is_final && i == j->num_after_met;
+        } else if (job_state_is_end(o.state)) {
+            worst = DEPENDENCY_FAILED;
+            snprintf(words, size, "job %lld, which it waited for, has %s", (long long)id,
+                     o.state == JOB_FAILED ? "failed" : "been cancelled");
+        } else if (worst == DEPENDENCY_MET) {
+            worst = DEPENDENCY_WAITS;
+            say_waits(id, &o, words, size);
+        }
+    }
+    *out = worst;
+    return 0;
+}
+
+static int check_one(struct controller *c, const JobSpec *spec, size_t i, struct error *err)
+{
+    int64_t id = spec->after[i], found;
+    char ref[24];
+    struct other o;
+    for (size_t k = 0; k < i; k++) {
+        if (spec->after[k] == id) {
+            return error_set(err, ERR_INVALID_ARGUMENT, "after.%zu: job %lld is named twice", i,
+                             (long long)id);
+        }
+    }
+    snprintf(ref, sizeof ref, "%lld", (long long)id);
+    int rc = store_job_find(controller_store(c), ref, spec->tenant, &found, err);
+    if (rc < 0) {
+        return -1;
+    }
+    if (rc == 0 || found != id) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "after.%zu: there is no job %lld", i,
+                         (long long)id);
+    }
+    if (find_other(c, id, &o, err) != 0) {
+        return -1;
+    }
+    if (o.state == JOB_FAILED || o.state == JOB_CANCELLED) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "after.%zu: job %lld has %s; resume it first", i, (long long)id,
+                         o.state == JOB_FAILED ? "failed" : "been cancelled");
+    }
+    return 0;
+}
+
+int dependencies_check(struct controller *c, const JobSpec *spec, struct error *err)
+{
+    for (size_t i = 0; i < spec->n_after; i++) {
+        if (check_one(c, spec, i, err) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
