@@ -3,111 +3,71 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/mesh.h"
+#include "base/fs.h"
+#include "plan/cluster_private.h"
+#include "proto/text.h"
 
-#define NAME_MAX_BYTES 64
-
-static int compare_indexes(const void *a, const void *b)
+/* Errors begin with the field's path. */
+static int check(ClusterSpec *cluster, struct error *err)
 {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-static int check_indexes(const char *file, const NodeInfo *n, struct error *err)
-{
-    int32_t *indexes = calloc(n->n_devices, sizeof *indexes);
-    ASSERT(indexes);
-    for (size_t i = 0; i < n->n_devices; i++) {
-        indexes[i] = n->devices[i]->index;
+    if (cluster_check_fields(cluster, err) != 0) {
+        return -1;
     }
-    qsort(indexes, n->n_devices, sizeof *indexes, compare_indexes);
-    int rc = 0;
-    for (size_t i = 1; i < n->n_devices && rc == 0; i++) {
-        if (indexes[i] == indexes[i - 1]) {
-            rc = error_set(err, ERR_INVALID_ARGUMENT, "%s: node %s has two devices with index %d",
-                           file, n->name, indexes[i]);
-        }
+    struct cluster_origin origin;
+    cluster_expand(cluster, &origin);
+    int rc = cluster_check_tree(cluster, &origin, err);
+    if (rc == 0) {
+        rc = cluster_fill_types(cluster, &origin, err);
     }
-    free(indexes);
-    return rc;
-}
-
-static int check_devices(const char *file, NodeInfo *n, struct error *err)
-{
-    for (size_t i = 0; i < n->n_devices; i++) {
-        DeviceInfo *d = n->devices[i];
-        if (!d->has_index) {
-            d->has_index = 1;
-            d->index = (int32_t)i;
-        }
-        /* Written so that NaN fails. */
-        if (d->index < 0 || d->mem_bytes < 0 || !(d->peak_flops_fp32 >= 0) ||
-            !(d->peak_flops_fp64 >= 0) || !(d->peak_flops_bf16 >= 0)) {
-            return error_set(err, ERR_INVALID_ARGUMENT,
-                             "%s: node %s, device %d: index, memory and peaks can't be negative",
-                             file, n->name, d->index);
-        }
-    }
-    return check_indexes(file, n, err);
-}
-
-static int check_node(const char *file, NodeInfo *n, size_t place, struct error *err)
-{
-    if (!n->name || !n->name[0] || strlen(n->name) > NAME_MAX_BYTES) {
-        return error_set(err, ERR_INVALID_ARGUMENT,
-                         "%s: nodes.%zu.name: needed, at most %d characters", file, place,
-                         NAME_MAX_BYTES);
-    }
-    if (n->n_devices == 0 || n->n_devices > MESH_MAX_RANKS) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "%s: node %s has %zu devices; 1 to %d", file,
-                         n->name, n->n_devices, MESH_MAX_RANKS);
-    }
-    if (!n->has_cores) {
-        n->has_cores = 1;
-        n->cores = (int32_t)n->n_devices;
-    }
-    if (n->cores < 1 || n->mem_bytes < 0) {
-        return error_set(err, ERR_INVALID_ARGUMENT,
-                         "%s: node %s: cores have to be 1 or more, mem_bytes 0 or more", file,
-                         n->name);
-    }
-    return check_devices(file, n, err);
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static int check_names(const char *file, const ClusterSpec *c, struct error *err)
-{
-    const char **names = calloc(c->n_nodes, sizeof *names);
-    ASSERT(names);
-    for (size_t i = 0; i < c->n_nodes; i++) {
-        names[i] = c->nodes[i]->name;
-    }
-    qsort(names, c->n_nodes, sizeof *names, compare_names);
-    int rc = 0;
-    for (size_t i = 1; i < c->n_nodes && rc == 0; i++) {
-        if (strcmp(names[i], names[i - 1]) == 0) {
-            rc =
-                error_set(err, ERR_INVALID_ARGUMENT, "%s: two nodes are called %s", file, names[i]);
-        }
-    }
-    free(names);
+    free(origin.count);
     return rc;
 }
 
 int cluster_check(const char *file, ClusterSpec *cluster, struct error *err)
 {
-    if (cluster->n_nodes == 0 || cluster->n_nodes > CLUSTER_MAX_NODES) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "%s: %zu nodes; 1 to %d", file,
-                         cluster->n_nodes, CLUSTER_MAX_NODES);
+    return check(cluster, err) == 0 ? 0 : error_wrap(err, "%s", file);
+}
+
+/* Puts file, line and column of the field that the error is of in front. */
+static int wrap_place(const char *file, const char *text, size_t len, struct error *err)
+{
+    char path[CLUSTER_PATH_MAX + 1] = "";
+    size_t line, column, end = strcspn(err->text, ":");
+    if (end < sizeof path) {
+        memcpy(path, err->text, end);
     }
-    for (size_t i = 0; i < cluster->n_nodes; i++) {
-        if (check_node(file, cluster->nodes[i], i, err) != 0) {
-            return -1;
-        }
+    if (!text_place(text, len, path, &line, &column)) {
+        return error_wrap(err, "%s", file);
     }
-    return check_names(file, cluster, err);
+    return error_wrap(err, "%s:%zu:%zu", file, line, column);
+}
+
+int cluster_parse(const char *file, const char *text, size_t len, ClusterSpec **out,
+                  struct error *err)
+{
+    struct error own;
+    struct error *e = err ? err : &own; /* its text is read */
+    ProtobufCMessage *message;
+    if (text_parse(file, text, len, &cluster_spec__descriptor, &message, e) != 0) {
+        return -1;
+    }
+    ClusterSpec *cluster = (ClusterSpec *)message;
+    if (check(cluster, e) != 0) {
+        cluster_spec__free_unpacked(cluster, NULL);
+        return wrap_place(file, text, len, e);
+    }
+    *out = cluster;
+    return 0;
+}
+
+int cluster_read(const char *path, ClusterSpec **out, struct error *err)
+{
+    char *text;
+    size_t len;
+    if (fs_read_file(path, TEXT_MAX_BYTES, &text, &len, err) != 0) {
+        return -1;
+    }
+    int rc = cluster_parse(path, text, len, out, err);
+    free(text);
+    return rc;
 }

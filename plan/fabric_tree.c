@@ -36,67 +36,79 @@ static int compare_orders(const void *a, const void *b)
     return 0;
 }
 
-/* Switches and domains by name, and the order of the nodes. */
-static int sort_nodes(struct tree *t, struct error *err)
+static int count_levels(struct fabric *f, struct error *err)
 {
-    const ClusterSpec *spec = t->f->spec;
-    int32_t num = (int32_t)spec->n_nodes;
-    int32_t *first_of_switch[FABRIC_MAX_LEVELS] = {0};
-    for (int32_t n = 0; n < num; n++) {
-        const NodeInfo *node = spec->nodes[n];
+    for (size_t n = 0; n < f->spec->n_nodes; n++) {
+        const NodeInfo *node = f->spec->nodes[n];
         if (node->n_switches > FABRIC_MAX_LEVELS) {
             return error_set(err, ERR_INVALID_ARGUMENT,
-                             "node %s: %zu levels of switches, at most %d", node->name,
+                             "node %s: %zu levels of switches; at most %d", node->name,
                              node->n_switches, FABRIC_MAX_LEVELS);
         }
-        if (t->f->num_levels < (int32_t)node->n_switches) {
-            t->f->num_levels = (int32_t)node->n_switches;
+        if (f->num_levels < (int32_t)node->n_switches) {
+            f->num_levels = (int32_t)node->n_switches;
         }
     }
+    return 0;
+}
+
+/* The number of name, and in first[] the node at which it came first. */
+static int32_t note(struct name_table *names, const char *name, int32_t node, int32_t *first)
+{
+    int32_t known = names->num, i = name_table_add(names, name);
+    if (i == known) {
+        first[i] = node;
+    }
+    return i;
+}
+
+static void order_node(struct tree *t, int32_t n, int32_t **first_of_switch,
+                       int32_t *first_of_domain)
+{
+    const NodeInfo *node = t->f->spec->nodes[n];
     int32_t levels = t->f->num_levels;
+    struct order *o = &t->order[n];
+    o->place = n;
+    o->num_keys = levels + 2;
     for (int32_t l = 0; l < levels; l++) {
-        first_of_switch[l] = calloc((size_t)num, sizeof(int32_t));
+        int32_t *key = &o->key[levels - 1 - l];
+        *key = -1;
+        if (l < (int32_t)node->n_switches) {
+            int32_t s = note(&t->switch_names[l], node->switches[l], n, first_of_switch[l]);
+            *key = first_of_switch[l][s];
+        }
+    }
+    o->key[levels] = n;
+    for (size_t i = 0; i < node->n_devices; i++) {
+        const char *name = cluster_domain(node, node->devices[i]);
+        int32_t d = note(&t->domain_names, name, n, first_of_domain);
+        if (first_of_domain[d] < o->key[levels]) {
+            o->key[levels] = first_of_domain[d];
+        }
+    }
+    o->key[levels + 1] = n;
+}
+
+/* Switches and domains by name, and the order of the nodes. */
+static void sort_nodes(struct tree *t)
+{
+    size_t num = t->f->spec->n_nodes;
+    int32_t *first_of_switch[FABRIC_MAX_LEVELS] = {0};
+    int32_t *first_of_domain = calloc((size_t)t->f->num_devices + 1, sizeof *first_of_domain);
+    t->order = calloc(num + 1, sizeof *t->order);
+    ASSERT(first_of_domain && t->order);
+    for (int32_t l = 0; l < t->f->num_levels; l++) {
+        first_of_switch[l] = calloc(num, sizeof(int32_t));
         ASSERT(first_of_switch[l]);
     }
-    int32_t *first_of_domain = calloc((size_t)t->f->num_devices, sizeof *first_of_domain);
-    t->order = calloc((size_t)num, sizeof *t->order);
-    ASSERT(first_of_domain && t->order);
-    for (int32_t n = 0; n < num; n++) {
-        const NodeInfo *node = spec->nodes[n];
-        struct order *o = &t->order[n];
-        o->place = n;
-        o->num_keys = levels + 2;
-        for (int32_t l = 0; l < levels; l++) {
-            int32_t *key = &o->key[levels - 1 - l];
-            *key = -1;
-            if (l < (int32_t)node->n_switches) {
-                int32_t known = t->switch_names[l].num;
-                int32_t s = name_table_add(&t->switch_names[l], node->switches[l]);
-                if (s == known) {
-                    first_of_switch[l][s] = n;
-                }
-                *key = first_of_switch[l][s];
-            }
-        }
-        o->key[levels] = n;
-        for (size_t i = 0; i < node->n_devices; i++) {
-            int32_t known = t->domain_names.num;
-            int32_t d = name_table_add(&t->domain_names, cluster_domain(node, node->devices[i]));
-            if (d == known) {
-                first_of_domain[d] = n;
-            }
-            if (first_of_domain[d] < o->key[levels]) {
-                o->key[levels] = first_of_domain[d];
-            }
-        }
-        o->key[levels + 1] = n;
+    for (size_t n = 0; n < num; n++) {
+        order_node(t, (int32_t)n, first_of_switch, first_of_domain);
     }
-    qsort(t->order, (size_t)num, sizeof *t->order, compare_orders);
-    for (int32_t l = 0; l < levels; l++) {
+    qsort(t->order, num, sizeof *t->order, compare_orders);
+    for (int32_t l = 0; l < t->f->num_levels; l++) {
         free(first_of_switch[l]);
     }
     free(first_of_domain);
-    return 0;
 }
 
 static void alloc_parts(struct tree *t)
@@ -109,7 +121,7 @@ static void alloc_parts(struct tree *t)
     f->domains = t->domains = fabric_alloc(f, f->num_domains, sizeof *t->domains);
     f->by_index = t->by_index = fabric_alloc(f, f->num_devices, sizeof *t->by_index);
     f->node_of_spec = t->node_of_spec = fabric_alloc(f, f->num_nodes, sizeof *t->node_of_spec);
-    t->domain_number = malloc((size_t)f->num_domains * sizeof *t->domain_number);
+    t->domain_number = malloc(((size_t)f->num_domains + 1) * sizeof *t->domain_number);
     ASSERT(t->domain_number);
     memset(t->domain_number, -1, (size_t)f->num_domains * sizeof *t->domain_number);
     for (int32_t l = 0; l < f->num_levels; l++) {
@@ -238,8 +250,9 @@ int fabric_build_tree(struct fabric *f, struct error *err)
 {
     struct tree t = {.f = f};
     int32_t next_domain = 0, next_switch[FABRIC_MAX_LEVELS] = {0};
-    int rc = sort_nodes(&t, err);
+    int rc = count_levels(f, err);
     if (rc == 0) {
+        sort_nodes(&t);
         alloc_parts(&t);
     }
     for (int32_t n = 0; rc == 0 && n < f->num_nodes; n++) {

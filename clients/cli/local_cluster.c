@@ -5,31 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fs.h"
-#include "plan/cluster.h"
-#include "proto/text.h"
-
-int local_cluster_read(const char *path, ClusterSpec **out, struct error *err)
-{
-    char *text;
-    size_t len;
-    ProtobufCMessage *message;
-    if (fs_read_file(path, TEXT_MAX_BYTES, &text, &len, err) != 0) {
-        return -1;
-    }
-    int rc = text_parse(path, text, len, &cluster_spec__descriptor, &message, err);
-    free(text);
-    if (rc != 0) {
-        return -1;
-    }
-    ClusterSpec *cluster = (ClusterSpec *)message;
-    if (cluster_check(path, cluster, err) != 0) {
-        cluster_spec__free_unpacked(cluster, NULL);
-        return -1;
-    }
-    *out = cluster;
-    return 0;
-}
+#include "base/error.h"
 
 static int32_t num_cores(void)
 {

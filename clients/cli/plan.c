@@ -9,6 +9,7 @@
 #include "clients/cli/local_cluster.h"
 #include "clients/cli/local_probe.h"
 #include "clients/cli/verbs.h"
+#include "plan/cluster.h"
 #include "plan/plan.h"
 #include "plan/spec_check.h"
 
@@ -52,7 +53,7 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
     if (spec_check(p->file.spec, err) != 0) {
         return fail(p, err);
     }
-    if (cluster_file && local_cluster_read(cluster_file, &p->cluster, err) != 0) {
+    if (cluster_file && cluster_read(cluster_file, &p->cluster, err) != 0) {
         return -1;
     }
     if (local_probe(p->file.spec, !cluster_file, &p->facts, err) != 0) {
