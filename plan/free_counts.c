@@ -52,7 +52,7 @@ int32_t free_counts_leaf(const struct fabric *f, int32_t domain)
 /* Cells of a type so far, while devices are walked in the order of the tree. */
 struct walk {
     int32_t last_domain, last_key, cells, leaves, in_cell;
-    int32_t *domain, *leaf_cell, *leaf_key, *cell_leaf;
+    int32_t *domain, *leaf_cell, *leaf_key, *cell_leaf, *cells_of;
 };
 
 static void note_mem(struct free_cells *t, int64_t mem_bytes)
@@ -97,7 +97,10 @@ static void walk_devices(struct shape *s, const struct fabric *f, struct walk *w
             add_cell(w, domain, key);
         }
         s->device_cell[d] = w->cells - 1;
-        w->in_cell++;
+        if (w->in_cell > 0) {
+            w->cells_of[w->in_cell]--;
+        }
+        w->cells_of[++w->in_cell]++;
         t->max_devices = w->in_cell > t->max_devices ? w->in_cell : t->max_devices;
         t->num_devices++;
         note_mem(t, dev->mem_bytes);
@@ -114,7 +117,7 @@ static void lay_out(struct shape *s, const struct fabric *f, struct walk *walks)
         devices[types[d]]++;
     }
     s->device_type = types;
-    s->store = need(4 * (size_t)f->num_devices + (size_t)s->num_types, sizeof *s->store);
+    s->store = need(5 * (size_t)f->num_devices + 2 * (size_t)s->num_types, sizeof *s->store);
     int32_t *at = s->store;
     for (int32_t t = 0; t < s->num_types; t++) {
         size_t n = (size_t)devices[t];
@@ -122,7 +125,8 @@ static void lay_out(struct shape *s, const struct fabric *f, struct walk *walks)
         walks[t].leaf_key = at + n;
         walks[t].cell_leaf = at + 2 * n;
         walks[t].leaf_cell = at + 3 * n;
-        at += 4 * n + 1;
+        walks[t].cells_of = at + 4 * n + 1;
+        at += 5 * n + 2;
     }
     free(devices);
 }
@@ -153,6 +157,7 @@ static struct shape *shape_new(const struct fabric *f)
         c->domain = walks[t].domain;
         c->leaf_cell = walks[t].leaf_cell;
         c->leaf_key = walks[t].leaf_key;
+        c->cells_of = walks[t].cells_of;
         s->first_cell[t] = s->num_counts;
         s->first_leaf[t] = s->num_counts + c->num_cells;
         s->first_with[t] = s->first_leaf[t] + c->num_leaves;

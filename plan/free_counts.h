@@ -19,6 +19,7 @@ struct free_cells {
     const int32_t *domain;    /* by cell */
     const int32_t *leaf_cell; /* num_leaves + 1: where a leaf's cells begin */
     const int32_t *leaf_key;  /* free_counts_leaf of each */
+    const int32_t *cells_of;  /* cells by devices, free or not: 0 to max_devices */
 };
 
 struct free_counts;

@@ -34,8 +34,9 @@ enum place_result {
 struct place_lack {
     int32_t need, free, total; /* devices; total: of the fabric, whether free or not */
     int32_t group;             /* devices that have to lie together in a domain */
-    int32_t num_groups;        /* how many such groups it needs, and how many are free now */
-    int32_t free_groups;
+    int32_t num_groups;        /* how many such groups it needs, */
+    int32_t free_groups;       /* how many there is room for now, */
+    int32_t total_groups;      /* and how many on the empty cluster */
     int32_t largest; /* most free devices in one domain; num_largest domains have that many */
     int32_t num_largest;
     const char *type; /* as asked */
@@ -57,7 +58,7 @@ bool place_score(const struct fabric *f, const struct place_request *r, const in
 /* -1, 0, 1: a is better, equal, worse. */
 int place_score_compare(const PlacementScore *a, const PlacementScore *b);
 
-/* "needs 1 x 8 in a fast domain, has 2 x 4 (fragmented)": the lack as a sentence's end. */
+/* "fragmented: needs 1 x 8 in a fast domain, has 2 x 4", "needs 8 devices, 4 of 16 are free". */
 void place_lack_words(const struct place_lack *lack, enum place_result result, char *out,
                       size_t size);
 
