@@ -8,16 +8,25 @@
  * other devices, or on these with a time limit that ends before (backfill). A gang gets all its
  * devices or none.
  *
+ * Reservations: not only the first job that doesn't fit has one, but each that could use a device
+ * which no earlier one looks after: so the first on each type, and the first on the other nodes
+ * where an earlier job is pinned. They are made anew in each pass.
+ *
  * Quotas: a tenant may hold its quota; beyond that it borrows what is free, up to its max. Which of
- * its running jobs are the borrowed ones follows from their order (lowest priority and youngest
- * last), so nothing of it is stored. A job within its tenant's quota takes devices back from
- * borrowers. Tenants without a quota are one pool: priority decides there.
+ * its running jobs are the borrowed ones follows from their order (highest priority first, then
+ * the longest running, those that are stopping last): each that still fits into the quota is its
+ * own, the others are borrowed, so nothing of it is stored. Tenants without a quota are one pool:
+ * priority decides there. A job whose tenant stays within its quota with it takes devices back
+ * from borrowers first, then from the pool, whatever their priority: nobody has a guarantee there.
+ * What a claim keeps counts as held.
  *
  * Preemption: for a job that can't start otherwise, the fewest victims in the order backfilled in
- * front of it, borrowed, lowest priority, least device-time lost since its last checkpoint. A
- * victim is never of the same or higher priority unless it is borrowed or backfilled. What it
- * frees, and what was free of the place chosen, is a claim: nobody else gets that until the job has
- * started, or wants it no more. */
+ * front of it, borrowed, lowest priority, least device-time lost since its last checkpoint. Those
+ * backfilled in front of it apart, a victim is never of the same or higher priority unless its
+ * devices are taken back for a quota, and never another tenant's within its quota. Priorities are
+ * the jobs' own here, aging and use aside, so that no two jobs take turns in stopping each other.
+ * What it frees, and what was free of the place chosen, is a claim: nobody else gets that until
+ * the job has started, or wants it no more. */
 #ifndef TANDEM_SERVER_SCHED_SCHED_H
 #define TANDEM_SERVER_SCHED_SCHED_H
 
@@ -77,7 +86,7 @@ struct sched_run {
     bool can_stop;     /* RUNNING, and may be asked to */
     bool stopping;     /* asked already, or it ends */
     int64_t yields_to; /* the job that it was stopped for; 0 = none */
-    int64_t backfills; /* the job in front of which it was started; 0 = none */
+    int64_t backfills; /* the job on whose reserved devices it was started; 0 = none */
     bool is_stuck;     /* its devices won't come back soon */
     bool hidden;
 };
@@ -108,7 +117,7 @@ struct sched_decision {
     size_t run;             /* STOP: in runs */
     int32_t *devices;       /* START: by rank, num_devices of the job; owned by the result */
     struct device_set *set; /* CLAIM; START: the same devices; owned; may be taken (set NULL) */
-    int64_t backfills;      /* START: in front of that job; 0 = in its turn */
+    int64_t backfills;      /* START: on devices that are reserved for that job; 0 = on others */
     bool borrowed;          /* START: beyond its tenant's quota */
 };
 
@@ -139,6 +148,10 @@ struct sched_reason {
 };
 /* Why jobs[job] doesn't start now. */
 void sched_why(const struct sched_view *v, size_t job, struct sched_reason *out);
+
+/* The same of the pass that s has just made, over the view of that pass, which must be as it was:
+ * for many jobs of one view. */
+void sched_explain(struct sched *s, size_t job, struct sched_reason *out);
 
 /* Of each run of v: is it borrowed? borrowed[num_runs]. */
 void sched_borrowed(const struct sched_view *v, bool *borrowed);

@@ -1,0 +1,364 @@
+#include "server/sched/sched.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/sched/sched_private.h"
+
+void *sched_must(void *memory)
+{
+    ASSERT(memory);
+    return memory;
+}
+
+int64_t sched_add_ms(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? SCHED_NEVER : sum;
+}
+
+void sched_wake(struct sched *s, int64_t at_ms)
+{
+    s->next_ms = at_ms < s->next_ms ? at_ms : s->next_ms;
+}
+
+int sched_new(struct sched **out, const struct fabric *f, struct error *err)
+{
+    (void)err;
+    struct sched *s = sched_must(calloc(1, sizeof *s));
+    size_t n = (size_t)f->num_devices + 1;
+    s->f = f;
+    s->wants = want_table_new(f);
+    room_init(&s->room, f);
+    s->all = sched_must(free_map_new(f));
+    s->none = sched_must(free_map_copy(s->all));
+    for (int32_t d = 0; d < f->num_devices; d++) {
+        free_map_take(s->none, d);
+    }
+    s->free = sched_must(free_map_copy(s->all));
+    s->whatif = sched_must(free_map_copy(s->all));
+    s->was_free = sched_must(calloc(n, sizeof *s->was_free));
+    s->holder = sched_must(malloc(n * sizeof *s->holder));
+    s->claimant = sched_must(malloc(n * sizeof *s->claimant));
+    s->reserved = sched_must(malloc(n * sizeof *s->reserved));
+    s->covered = sched_must(malloc((n / 64 + 1) * sizeof *s->covered));
+    s->scratch = sched_must(malloc(n * sizeof *s->scratch));
+    s->next_ms = SCHED_NEVER;
+    *out = s;
+    return 0;
+}
+
+static void forget_pass(struct sched *s)
+{
+    for (size_t i = 0; i < s->num_decisions; i++) {
+        free(s->decisions[i].devices);
+        device_set_free(s->decisions[i].set);
+    }
+    s->num_decisions = 0;
+    for (int32_t i = 0; i < s->num_reservations; i++) {
+        free(s->reservations[i].devices);
+    }
+    s->num_reservations = 0;
+    s->num_maps = 0;
+    s->num_tries = s->num_preemptors = 0;
+    s->next_ms = SCHED_NEVER;
+}
+
+void sched_free(struct sched *s)
+{
+    if (!s) {
+        return;
+    }
+    forget_pass(s);
+    want_table_free(s->wants);
+    room_deinit(&s->room);
+    free_map_free(s->all);
+    free_map_free(s->none);
+    free_map_free(s->free);
+    free_map_free(s->whatif);
+    for (int32_t i = 0; i <= SCHED_MAX_RESERVATIONS; i++) {
+        free_map_free(s->maps[i].map);
+    }
+    free(s->was_free);
+    free(s->holder);
+    free(s->claimant);
+    free(s->reserved);
+    free(s->covered);
+    free(s->scratch);
+    free(s->seats);
+    free(s->order);
+    free(s->stops);
+    free(s->borrowed);
+    free(s->coming);
+    free(s->held);
+    free(s->decisions);
+    free(s);
+}
+
+void sched_reset(struct sched *s)
+{
+    s->has_passed = false;
+    want_table_clear(s->wants);
+}
+
+int64_t sched_next_ms(const struct sched *s)
+{
+    return s->next_ms;
+}
+
+struct sched_decision *sched_decide(struct sched *s, enum sched_kind kind, size_t job)
+{
+    if (s->num_decisions == s->decision_cap) {
+        s->decision_cap = s->decision_cap ? s->decision_cap * 2 : 64;
+        s->decisions = sched_must(realloc(s->decisions, s->decision_cap * sizeof *s->decisions));
+    }
+    struct sched_decision *d = &s->decisions[s->num_decisions++];
+    *d = (struct sched_decision){.kind = kind, .job = job};
+    return d;
+}
+
+bool sched_may_use(const struct sched *s, int32_t device, size_t job, uint64_t mask)
+{
+    int32_t claimant = s->claimant[device];
+    return (claimant == NO_JOB || (size_t)claimant == job) && !(s->reserved[device] & mask) &&
+           !(s->v->drained && s->v->drained[device]);
+}
+
+bool sched_is_free(const struct sched *s, int32_t device, size_t job, uint64_t mask)
+{
+    return s->holder[device] == HOLDER_NONE && sched_may_use(s, device, job, mask);
+}
+
+struct free_map *sched_map(struct sched *s, uint64_t mask)
+{
+    if (mask == 0) {
+        return s->free;
+    }
+    for (int32_t i = 0; i < s->num_maps; i++) {
+        if (s->maps[i].mask == mask) {
+            return s->maps[i].map;
+        }
+    }
+    ASSERT(s->num_maps <= SCHED_MAX_RESERVATIONS);
+    struct reserved_map *m = &s->maps[s->num_maps++];
+    m->mask = mask;
+    if (!m->map) {
+        m->map = sched_must(free_map_copy(s->free));
+    } else {
+        free_map_set(m->map, s->free);
+    }
+    for (int32_t i = 0; i < s->num_reservations; i++) {
+        const struct reservation *r = &s->reservations[i];
+        for (int32_t k = 0; (mask >> i & 1) && k < r->num; k++) {
+            free_map_take(m->map, r->devices[k]);
+        }
+    }
+    return m->map;
+}
+
+void sched_take(struct sched *s, int32_t device)
+{
+    free_map_take(s->free, device);
+    for (int32_t i = 0; i < s->num_maps; i++) {
+        free_map_take(s->maps[i].map, device);
+    }
+}
+
+static void make_room(struct sched *s, const struct sched_view *v)
+{
+    if (v->num_jobs >= s->job_cap) {
+        s->job_cap = v->num_jobs + v->num_jobs / 2 + 64;
+        s->seats = sched_must(realloc(s->seats, s->job_cap * sizeof *s->seats));
+        s->order = sched_must(realloc(s->order, s->job_cap * sizeof *s->order));
+    }
+    if (v->num_runs >= s->run_cap) {
+        s->run_cap = v->num_runs + v->num_runs / 2 + 64;
+        s->stops = sched_must(realloc(s->stops, s->run_cap * sizeof *s->stops));
+        s->borrowed = sched_must(realloc(s->borrowed, s->run_cap * sizeof *s->borrowed));
+    }
+    if ((size_t)v->num_tenants >= s->tenant_cap) {
+        s->tenant_cap = (size_t)v->num_tenants + 64;
+        s->held = sched_must(realloc(s->held, s->tenant_cap * sizeof *s->held));
+    }
+    s->coming = sched_must(
+        realloc(s->coming, (s->run_cap + (size_t)s->f->num_devices) * sizeof *s->coming));
+}
+
+/* A size that place_find may be asked for. */
+bool sched_is_sane(const struct fabric *f, const struct sched_job *j)
+{
+    const struct place_request *r = &j->place;
+    int64_t num = 1;
+    int32_t axes[] = {r->data, r->pipeline, r->context, r->tensor};
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        if (axes[i] < 1 || __builtin_mul_overflow(num, axes[i], &num)) {
+            return false;
+        }
+    }
+    return num == j->num_devices && num <= f->num_devices;
+}
+
+static void begin_jobs(struct sched *s)
+{
+    const struct sched_view *v = s->v;
+    if (want_table_num(s->wants) > SCHED_MAX_WANTS) {
+        want_table_clear(s->wants);
+    }
+    for (size_t i = 0; i < v->num_jobs; i++) {
+        const struct sched_job *j = &v->jobs[i];
+        s->seats[i] = (struct seat){
+            .hard_end_ms = j->limit_ms > 0 ? sched_add_ms(v->now_ms, j->limit_ms) : SCHED_NEVER,
+            .want = want_table_add(s->wants, &j->place),
+            .reservation = -1,
+            .outcome = OUTCOME_WAITS};
+    }
+}
+
+static void begin_devices(struct sched *s)
+{
+    const struct sched_view *v = s->v;
+    for (int32_t d = 0; d < s->f->num_devices; d++) {
+        s->holder[d] = HOLDER_NONE;
+        s->claimant[d] = NO_JOB;
+        s->reserved[d] = 0;
+    }
+    memset(s->covered, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *s->covered);
+    for (size_t i = 0; i < v->num_runs; i++) {
+        s->stops[i] = false;
+        for (int32_t k = 0; k < device_set_num(v->runs[i].devices); k++) {
+            s->holder[v->runs[i].devices->device[k]] = (int32_t)i;
+        }
+    }
+}
+
+/* What didn't fit the devices that were free doesn't fit a part of them. */
+static void begin_free(struct sched *s)
+{
+    bool grew = !s->has_passed;
+    free_map_set(s->free, s->all);
+    for (int32_t d = 0; d < s->f->num_devices; d++) {
+        if (!sched_is_free(s, d, SIZE_MAX, 0)) {
+            free_map_take(s->free, d);
+        } else {
+            grew = grew || !s->was_free[d];
+        }
+    }
+    for (int32_t i = 0; i < want_table_num(s->wants); i++) {
+        struct want *w = want_table_get(s->wants, i);
+        int32_t num = 0;
+        for (int32_t k = 0; !grew && k < w->num_fails; k++) {
+            if (w->fails[k].mask == 0) {
+                w->fails[num++] = w->fails[k];
+            }
+        }
+        w->num_fails = num;
+        w->is_covered = false;
+    }
+}
+
+void sched_begin(struct sched *s, const struct sched_view *v)
+{
+    ASSERT(v->fabric == s->f);
+    ASSERT(v->num_jobs < INT32_MAX && v->num_runs < INT32_MAX);
+    forget_pass(s);
+    s->v = v;
+    s->has_borrowed = false;
+    make_room(s, v);
+    begin_jobs(s);
+    begin_devices(s);
+    order_build(s);
+    claim_build(s);
+    begin_free(s);
+    share_build(s);
+    victim_build(s);
+}
+
+void sched_start(struct sched *s, size_t job, const int32_t *devices)
+{
+    const struct sched_job *j = &s->v->jobs[job];
+    struct seat *seat = &s->seats[job];
+    struct sched_decision *d = sched_decide(s, SCHED_START, job);
+    size_t bytes = (size_t)j->num_devices * sizeof *d->devices;
+    d->devices = sched_must(malloc(bytes));
+    memcpy(d->devices, devices, bytes);
+    d->set = device_set_new(devices, j->num_devices);
+    d->borrowed = s->v->tenants[j->tenant].quota >= 0 && !share_within_quota(s, job);
+    uint64_t reserved = 0;
+    for (int32_t i = 0; i < j->num_devices; i++) {
+        sched_take(s, devices[i]);
+        s->holder[devices[i]] = HOLDER_STARTED;
+        reserved |= s->reserved[devices[i]];
+    }
+    if (reserved) {
+        d->backfills = s->v->jobs[s->reservations[__builtin_ctzll(reserved)].job].id;
+    }
+    s->held[j->tenant] += j->num_devices - seat->claimed;
+    seat->claimed = 0;
+    seat->outcome = OUTCOME_STARTS;
+}
+
+static bool start_on_free(struct sched *s, size_t job, uint64_t mask)
+{
+    const struct sched_job *j = &s->v->jobs[job];
+    struct want *w = want_table_get(s->wants, s->seats[job].want);
+    if (!sched_is_sane(s->f, j) || want_has_failed(w, mask, j->num_devices)) {
+        return false;
+    }
+    if (place_find(sched_map(s, mask), &j->place, s->scratch, NULL, NULL) != PLACE_OK) {
+        want_failed(w, mask, j->num_devices);
+        return false;
+    }
+    sched_start(s, job, s->scratch);
+    return true;
+}
+
+static void walk_job(struct sched *s, size_t job)
+{
+    struct seat *seat = &s->seats[job];
+    if (!s->v->jobs[job].ready) {
+        seat->outcome = OUTCOME_UNREADY;
+        return;
+    }
+    if (seat->claims) {
+        claim_walk(s, job);
+        return;
+    }
+    uint64_t mask = reserve_mask(s, job);
+    bool within = share_within_max(s, job);
+    if ((within && start_on_free(s, job, mask)) || !sched_is_sane(s->f, &s->v->jobs[job])) {
+        return;
+    }
+    if (preempt_try(s, job, mask)) {
+        return;
+    }
+    seat->outcome = within ? OUTCOME_WAITS : OUTCOME_LIMIT;
+    if (within) {
+        reserve_try(s, job, mask);
+    }
+}
+
+void sched_walk(struct sched *s)
+{
+    bool waits = false;
+    for (size_t i = 0; i < s->v->num_jobs; i++) {
+        walk_job(s, s->order[i]);
+        enum outcome o = s->seats[s->order[i]].outcome;
+        waits = waits || o == OUTCOME_WAITS || o == OUTCOME_LIMIT;
+    }
+    if (waits) {
+        victim_wake(s);
+    }
+}
+
+size_t sched_pass(struct sched *s, const struct sched_view *v,
+                  const struct sched_decision **decisions)
+{
+    sched_begin(s, v);
+    sched_walk(s);
+    for (int32_t d = 0; d < s->f->num_devices; d++) {
+        s->was_free[d] = free_map_has(s->free, d);
+    }
+    s->has_passed = true;
+    *decisions = s->decisions;
+    return s->num_decisions;
+}

@@ -1,0 +1,163 @@
+/* What the files of this folder share: a pass and what it knows. Not for others. */
+#ifndef TANDEM_SERVER_SCHED_SCHED_PRIVATE_H
+#define TANDEM_SERVER_SCHED_SCHED_PRIVATE_H
+
+#include "server/sched/room.h"
+#include "server/sched/sched.h"
+#include "server/sched/want.h"
+
+/* Bounds of one pass. A reservation stands for devices that no earlier one looks after, so that
+ * more than a few are rare. */
+#define SCHED_MAX_RESERVATIONS 32
+#define SCHED_MAX_PREEMPTORS 8
+#define SCHED_MAX_TRIES 64   /* to find victims */
+#define SCHED_MAX_WANTS 4096 /* remembered from pass to pass */
+
+#define HOLDER_NONE (-1)
+#define HOLDER_STARTED (-2) /* by this pass */
+#define NO_JOB (-1)
+
+enum outcome {
+    OUTCOME_UNREADY,
+    OUTCOME_STARTS,
+    OUTCOME_LIMIT,  /* its tenant holds as much as it may */
+    OUTCOME_CLAIMS, /* its victims aren't gone yet */
+    OUTCOME_WAITS,
+};
+
+/* A job in the queue, as the pass sees it. */
+struct seat {
+    double priority;
+    int64_t hard_end_ms; /* if it started now */
+    int32_t want;
+    int32_t place;       /* in the queue, from 0 */
+    int32_t reservation; /* its own; -1 = none */
+    int32_t claimed;     /* devices that count as its tenant's because they are kept for it */
+    enum outcome outcome;
+    bool claims; /* job.claim is good */
+};
+
+struct reservation {
+    size_t job;
+    int64_t shadow_ms; /* SCHED_NEVER = nobody knows */
+    int32_t *devices;  /* what is kept; owned */
+    int32_t num;
+};
+
+/* The free devices but those of the reservations in mask. */
+struct reserved_map {
+    struct free_map *map;
+    uint64_t mask;
+};
+
+struct coming { /* a run's devices, and when they come free at the latest, as far as is known */
+    int64_t end_ms;
+    int64_t started_ms;
+    int32_t run;  /* -1: a start of this pass */
+    size_t start; /* in decisions */
+};
+
+struct sched_try { /* found no victims */
+    int32_t want, tenant, priority, num;
+    uint64_t mask;
+};
+
+struct sched {
+    const struct fabric *f;
+    struct want_table *wants;
+    struct room room;
+    struct free_map *all, *none; /* of all devices free, of none */
+    bool *was_free;              /* at the end of the last pass */
+    bool has_passed;
+
+    /* The pass. By device: */
+    const struct sched_view *v;
+    struct free_map *free; /* not held, drained or claimed */
+    int32_t *holder;       /* index of a run, HOLDER_x */
+    int32_t *claimant;     /* index of a job, NO_JOB */
+    uint64_t *reserved;    /* bits of reservations */
+    uint64_t *covered;     /* bitset: a reservation looks after it */
+    int32_t *scratch;
+    /* By job, by place, by run, by tenant: */
+    struct seat *seats;
+    size_t *order;
+    bool *stops, *borrowed;
+    struct coming *coming;
+    size_t num_coming;
+    int64_t *held;
+    size_t job_cap, run_cap, tenant_cap;
+    bool has_borrowed;
+    int64_t min_victim_priority;
+    bool has_backfilled;
+
+    struct reservation reservations[SCHED_MAX_RESERVATIONS];
+    int32_t num_reservations;
+    struct reserved_map maps[SCHED_MAX_RESERVATIONS + 1];
+    int32_t num_maps; /* that are valid */
+    struct free_map *whatif;
+    struct sched_try tries[SCHED_MAX_TRIES];
+    int32_t num_tries, num_preemptors;
+
+    struct sched_decision *decisions;
+    size_t num_decisions, decision_cap;
+    int64_t next_ms;
+};
+
+/* ---- the pass (sched.c) ---- */
+/* Takes v in: who holds what, which claims are good, the order. Decides UNCLAIMs only. */
+void sched_begin(struct sched *s, const struct sched_view *v);
+void sched_walk(struct sched *s);
+struct sched_decision *sched_decide(struct sched *s, enum sched_kind kind, size_t job);
+/* The job may use the device, once it is free; mask as in sched_mask. */
+bool sched_may_use(const struct sched *s, int32_t device, size_t job, uint64_t mask);
+bool sched_is_free(const struct sched *s, int32_t device, size_t job, uint64_t mask);
+/* Free for a job that must keep off the reservations in mask. */
+struct free_map *sched_map(struct sched *s, uint64_t mask);
+/* Nobody else gets it in this pass. */
+void sched_take(struct sched *s, int32_t device);
+/* Its size is one that place_find may be asked for. */
+bool sched_is_sane(const struct fabric *f, const struct sched_job *j);
+void sched_start(struct sched *s, size_t job, const int32_t *devices);
+/* a + b, SCHED_NEVER where that is more; b >= 0. */
+int64_t sched_add_ms(int64_t a, int64_t b);
+void sched_wake(struct sched *s, int64_t at_ms);
+void *sched_must(void *memory);
+
+/* ---- order.c ---- */
+void order_build(struct sched *s);
+
+/* ---- share.c ---- */
+void share_build(struct sched *s);
+/* What its tenant would hold with it. */
+int64_t share_with(const struct sched *s, size_t job);
+bool share_within_max(const struct sched *s, size_t job);
+bool share_within_quota(const struct sched *s, size_t job);
+const bool *share_borrowed(struct sched *s);
+
+/* ---- claim.c ---- */
+void claim_build(struct sched *s);
+/* START or wait. */
+void claim_walk(struct sched *s, size_t job);
+
+/* ---- reserve.c ---- */
+/* Of a job that would end then: the reservations that it must keep off. */
+uint64_t reserve_mask(const struct sched *s, size_t job);
+void reserve_try(struct sched *s, size_t job, uint64_t mask);
+int64_t reserve_end_ms(const struct sched *s, const struct sched_run *r, bool stops);
+/* The run leaves anyway, for nobody or for job. */
+bool reserve_leaves(const struct sched *s, size_t run);
+
+/* ---- victim.c ---- */
+size_t victim_list(struct sched *s, size_t job, size_t *runs);
+/* Before all: is there any sense in a look? */
+bool victim_may_exist(const struct sched *s, size_t job);
+void victim_build(struct sched *s);
+/* Wakes when a run has run long enough to be one. */
+void victim_wake(struct sched *s);
+bool victim_is_backfilled(const struct sched *s, size_t job);
+
+/* ---- preempt.c ---- */
+/* True: CLAIM and STOPs were decided. */
+bool preempt_try(struct sched *s, size_t job, uint64_t mask);
+
+#endif

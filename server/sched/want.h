@@ -1,0 +1,52 @@
+/* What a gang wants, apart from its size: the devices that suit it, and how many of them have to
+ * lie together in a fast domain. Jobs that want the same share one; whether a size fits is found
+ * out once for all of them. */
+#ifndef TANDEM_SERVER_SCHED_WANT_H
+#define TANDEM_SERVER_SCHED_WANT_H
+
+#include "plan/place.h"
+
+#define WANT_MAX_FAILS 16
+
+/* On the free devices but those of the reservations in mask, num don't fit. */
+struct want_fail {
+    uint64_t mask;
+    int32_t num;
+};
+
+struct want {
+    /* The key: owned copies. */
+    char *type;
+    char **nodes;
+    size_t num_nodes;
+    bool cpu_only, gpu_only;
+    int64_t mem_bytes; /* a size that some device has, or INT64_MAX */
+    int32_t tensor;
+
+    uint64_t *suits; /* a bit for each device */
+    struct want_fail fails[WANT_MAX_FAILS];
+    int32_t num_fails;
+    bool is_covered; /* of this pass: a reservation looks after each device that suits */
+};
+
+struct want_table;
+
+struct want_table *want_table_new(const struct fabric *f);
+void want_table_free(struct want_table *t);
+/* Forgets all: earlier numbers are no more. */
+void want_table_clear(struct want_table *t);
+int32_t want_table_num(const struct want_table *t);
+/* The number of the want of r. */
+int32_t want_table_add(struct want_table *t, const struct place_request *r);
+struct want *want_table_get(const struct want_table *t, int32_t want);
+
+static inline bool want_suits(const struct want *w, int32_t device)
+{
+    return w->suits[device / 64] >> (device % 64) & 1;
+}
+
+/* num isn't to be had with the reservations in mask excluded: known from before? */
+bool want_has_failed(const struct want *w, uint64_t mask, int32_t num);
+void want_failed(struct want *w, uint64_t mask, int32_t num);
+
+#endif
