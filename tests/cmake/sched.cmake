@@ -1,0 +1,7 @@
+# Who starts next: rules one by one, a table of victims, and memory that changes nothing.
+add_library(sched_case STATIC ${CMAKE_SOURCE_DIR}/tests/unit/sched_case.c
+  ${CMAKE_SOURCE_DIR}/tests/unit/fabric_case.c)
+target_link_libraries(sched_case PRIVATE tandem_flags PUBLIC tandem_sched PkgConfig::CMOCKA)
+foreach(name order quota backfill)
+  tandem_test(sched_${name}_test ${CMAKE_SOURCE_DIR}/tests/unit/sched_${name}_test.c sched_case)
+endforeach()
