@@ -1,11 +1,12 @@
 #include "model/config.h"
 
-#include <jansson.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/config_family.h"
+#include "model/config_read.h"
 #include "model/family.h"
 #include "proto/text.h"
 
@@ -18,174 +19,17 @@
 #define HEADS_MAX ((int64_t)1 << 14)
 #define HEAD_DIM_MAX ((int64_t)1 << 13)
 #define ATTENTION_WIDTH_MAX ((int64_t)1 << 22) /* heads x width of one */
+#define EXPERTS_MAX ((int64_t)1 << 14)
 #define VOCAB_MAX ((int64_t)1 << 24)
 #define PARAMS_MAX ((int64_t)1 << 50)
 
-/* One file while it is read: the path is for messages. */
-struct reader {
-    const char *path;
-    const json_t *root;
-    struct error *err;
-};
-
-static int read_int(const struct reader *r, const char *key, bool required, int64_t *out,
-                    protobuf_c_boolean *has)
-{
-    const json_t *v = json_object_get(r->root, key);
-    if (!v || json_is_null(v)) {
-        if (required) {
-            return error_set(r->err, ERR_INVALID_ARGUMENT, "%s: %s is missing", r->path, key);
-        }
-        return 0;
-    }
-    if (!json_is_integer(v)) {
-        return error_set(r->err, ERR_INVALID_ARGUMENT, "%s: %s is not a whole number", r->path,
-                         key);
-    }
-    *out = json_integer_value(v);
-    *has = 1;
-    return 0;
-}
-
-/* From any object of the file, not only the root. */
-static int read_double(const struct reader *r, const json_t *object, const char *key, bool required,
-                       double *out, protobuf_c_boolean *has)
-{
-    const json_t *v = json_object_get(object, key);
-    if (!v || json_is_null(v)) {
-        if (required) {
-            return error_set(r->err, ERR_INVALID_ARGUMENT, "%s: %s is missing", r->path, key);
-        }
-        return 0;
-    }
-    if (!json_is_number(v)) {
-        return error_set(r->err, ERR_INVALID_ARGUMENT, "%s: %s is not a number", r->path, key);
-    }
-    *out = json_number_value(v);
-    *has = 1;
-    return 0;
-}
-
-static int read_bool(const struct reader *r, const char *key, protobuf_c_boolean *out,
-                     protobuf_c_boolean *has)
-{
-    const json_t *v = json_object_get(r->root, key);
-    if (!v || json_is_null(v)) {
-        return 0;
-    }
-    if (!json_is_boolean(v)) {
-        return error_set(r->err, ERR_INVALID_ARGUMENT, "%s: %s is not true or false", r->path, key);
-    }
-    *out = json_is_true(v);
-    *has = 1;
-    return 0;
-}
-
-/* A list of end tokens is common; the first stands for it, the file's text keeps them all. */
-static int read_token_id(const struct reader *r, const char *key, int64_t *out,
-                         protobuf_c_boolean *has)
-{
-    const json_t *v = json_object_get(r->root, key);
-    if (v && json_is_array(v)) {
-        v = json_array_get(v, 0);
-    }
-    if (!v || json_is_null(v)) {
-        return 0;
-    }
-    if (!json_is_integer(v)) {
-        return error_set(r->err, ERR_INVALID_ARGUMENT, "%s: %s is not a token id", r->path, key);
-    }
-    *out = json_integer_value(v);
-    *has = 1;
-    return 0;
-}
-
-/* ---- what would change the arithmetic and isn't built ---- */
-
-static int refuse(const struct reader *r, const char *key, const char *found, const char *known)
-{
-    return error_set(r->err, ERR_UNIMPLEMENTED, "%s: %s %s is not supported; %s", r->path, key,
-                     found, known);
-}
-
-static int refuse_true(const struct reader *r, const char *key)
-{
-    if (json_is_true(json_object_get(r->root, key))) {
-        return refuse(r, key, "true", "it has to be false");
-    }
-    return 0;
-}
-
-/* Anything but absent, null and the one value that means "not used". */
-static int refuse_unless(const struct reader *r, const char *key, double harmless)
-{
-    const json_t *v = json_object_get(r->root, key);
-    if (!v || json_is_null(v) || (json_is_number(v) && json_number_value(v) == harmless)) {
-        return 0;
-    }
-    char found[64], known[64];
-    if (json_is_number(v)) {
-        snprintf(found, sizeof found, "%.12g", json_number_value(v));
-    } else {
-        snprintf(found, sizeof found, "as it stands");
-    }
-    snprintf(known, sizeof known, "it has to be %.12g", harmless);
-    return refuse(r, key, found, known);
-}
-
-static int refuse_present(const struct reader *r, const char *key)
-{
-    const json_t *v = json_object_get(r->root, key);
-    if (v && !json_is_null(v)) {
-        return refuse(r, key, "as it stands", "it has to be null");
-    }
-    return 0;
-}
-
-static int check_activation(const struct reader *r)
-{
-    const json_t *v = json_object_get(r->root, "hidden_act");
-    const char *word = json_string_value(v);
-    if (!v || json_is_null(v) || (word && strcmp(word, "silu") == 0)) {
-        return 0;
-    }
-    char found[64];
-    snprintf(found, sizeof found, "\"%.40s\"", word ? word : "?");
-    return refuse(r, "hidden_act", found, "silu is");
-}
-
-static int check_unsupported(const struct reader *r)
-{
-    static const char *const bools[] = {"attention_bias", "mlp_bias", "use_qk_norm"};
-    static const char *const present[] = {"sliding_window", "quantization_config",
-                                          "num_local_experts", "num_experts"};
-    if (check_activation(r) != 0) {
-        return -1;
-    }
-    for (size_t i = 0; i < sizeof bools / sizeof bools[0]; i++) {
-        if (refuse_true(r, bools[i]) != 0) {
-            return -1;
-        }
-    }
-    for (size_t i = 0; i < sizeof present / sizeof present[0]; i++) {
-        if (refuse_present(r, present[i]) != 0) {
-            return -1;
-        }
-    }
-    return refuse_unless(r, "pretraining_tp", 1) != 0 ||
-                   refuse_unless(r, "attention_dropout", 0) != 0 ||
-                   refuse_unless(r, "partial_rotary_factor", 1) != 0
-               ? -1
-               : 0;
-}
-
 /* ---- rope ---- */
 
-static int read_rope(const struct reader *r, const json_t *rope, ModelConfig *config)
+static int read_rope(const struct config_reader *r, const json_t *rope, ModelConfig *config)
 {
     /* Newer files keep theta in the same object. */
-    if (read_double(r, rope, "rope_theta", false, &config->rope_theta, &config->has_rope_theta) !=
-        0) {
+    if (config_read_double(r, rope, "rope_theta", false, &config->rope_theta,
+                           &config->has_rope_theta) != 0) {
         return -1;
     }
     const json_t *v = json_object_get(rope, "rope_type");
@@ -200,7 +44,7 @@ static int read_rope(const struct reader *r, const json_t *rope, ModelConfig *co
     if (strcmp(type, "llama3") != 0) {
         char found[64];
         snprintf(found, sizeof found, "\"%.40s\"", type);
-        return refuse(r, "rope_scaling.rope_type", found, "default and llama3 are");
+        return config_refuse(r, "rope_scaling.rope_type", found, "default and llama3 are");
     }
     RopeScaling *s = malloc(sizeof *s);
     ASSERT(s);
@@ -208,19 +52,20 @@ static int read_rope(const struct reader *r, const json_t *rope, ModelConfig *co
     config->rope_scaling = s;
     s->rope_type = strdup(type);
     ASSERT(s->rope_type);
-    if (read_double(r, rope, "factor", true, &s->factor, &s->has_factor) != 0 ||
-        read_double(r, rope, "low_freq_factor", true, &s->low_freq_factor,
-                    &s->has_low_freq_factor) != 0 ||
-        read_double(r, rope, "high_freq_factor", true, &s->high_freq_factor,
-                    &s->has_high_freq_factor) != 0) {
+    if (config_read_double(r, rope, "factor", true, &s->factor, &s->has_factor) != 0 ||
+        config_read_double(r, rope, "low_freq_factor", true, &s->low_freq_factor,
+                           &s->has_low_freq_factor) != 0 ||
+        config_read_double(r, rope, "high_freq_factor", true, &s->high_freq_factor,
+                           &s->has_high_freq_factor) != 0) {
         return -1;
     }
-    const struct reader inner = {.path = r->path, .root = rope, .err = r->err};
-    return read_int(&inner, "original_max_position_embeddings", true,
-                    &s->original_max_position_embeddings, &s->has_original_max_position_embeddings);
+    const struct config_reader inner = {.path = r->path, .root = rope, .err = r->err};
+    return config_read_int(&inner, "original_max_position_embeddings", true,
+                           &s->original_max_position_embeddings,
+                           &s->has_original_max_position_embeddings);
 }
 
-static int read_ropes(const struct reader *r, ModelConfig *config)
+static int read_ropes(const struct config_reader *r, ModelConfig *config)
 {
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -246,7 +91,7 @@ static int read_ropes(const struct reader *r, ModelConfig *config)
 
 /* ---- the whole file ---- */
 
-static int read_model_type(const struct reader *r, ModelConfig *config)
+static int read_model_type(const struct config_reader *r, ModelConfig *config)
 {
     const char *type = json_string_value(json_object_get(r->root, "model_type"));
     if (!type) {
@@ -255,28 +100,44 @@ static int read_model_type(const struct reader *r, ModelConfig *config)
     if (!family_find(type)) {
         char found[64];
         snprintf(found, sizeof found, "\"%.40s\"", type);
-        return refuse(r, "model_type", found, "llama is");
+        return config_refuse(r, "model_type", found,
+                             "llama is; qwen2, qwen3, mixtral, qwen3_moe and gpt2 can be planned");
     }
     config->model_type = strdup(type);
     ASSERT(config->model_type);
     return 0;
 }
 
-static int read_sizes(const struct reader *r, ModelConfig *c)
+static int read_usual_sizes(const struct config_reader *r, ModelConfig *c)
 {
-    if (read_int(r, "hidden_size", true, &c->hidden_size, &c->has_hidden_size) != 0 ||
-        read_int(r, "intermediate_size", true, &c->intermediate_size, &c->has_intermediate_size) !=
-            0 ||
-        read_int(r, "num_hidden_layers", true, &c->num_hidden_layers, &c->has_num_hidden_layers) !=
-            0 ||
-        read_int(r, "num_attention_heads", true, &c->num_attention_heads,
-                 &c->has_num_attention_heads) != 0 ||
-        read_int(r, "num_key_value_heads", false, &c->num_key_value_heads,
-                 &c->has_num_key_value_heads) != 0 ||
-        read_int(r, "head_dim", false, &c->head_dim, &c->has_head_dim) != 0 ||
-        read_int(r, "vocab_size", true, &c->vocab_size, &c->has_vocab_size) != 0 ||
-        read_int(r, "max_position_embeddings", false, &c->max_position_embeddings,
-                 &c->has_max_position_embeddings) != 0) {
+    const struct {
+        const char *key;
+        bool required;
+        int64_t *out;
+        protobuf_c_boolean *has;
+    } sizes[] = {
+        {"hidden_size", true, &c->hidden_size, &c->has_hidden_size},
+        {"intermediate_size", true, &c->intermediate_size, &c->has_intermediate_size},
+        {"num_hidden_layers", true, &c->num_hidden_layers, &c->has_num_hidden_layers},
+        {"num_attention_heads", true, &c->num_attention_heads, &c->has_num_attention_heads},
+        {"num_key_value_heads", false, &c->num_key_value_heads, &c->has_num_key_value_heads},
+        {"head_dim", false, &c->head_dim, &c->has_head_dim},
+        {"vocab_size", true, &c->vocab_size, &c->has_vocab_size},
+        {"max_position_embeddings", false, &c->max_position_embeddings,
+         &c->has_max_position_embeddings},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (config_read_int(r, sizes[i].key, sizes[i].required, sizes[i].out, sizes[i].has) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int read_sizes(const struct config_reader *r, ModelConfig *c)
+{
+    bool all;
+    if (config_family_read(r, c, &all) != 0 || (!all && read_usual_sizes(r, c) != 0)) {
         return -1;
     }
     if (!c->has_num_key_value_heads) {
@@ -296,18 +157,20 @@ static int read_sizes(const struct reader *r, ModelConfig *c)
     return 0;
 }
 
-static int read_rest(const struct reader *r, ModelConfig *c)
+static int read_rest(const struct config_reader *r, ModelConfig *c)
 {
-    return read_double(r, r->root, "rms_norm_eps", false, &c->rms_norm_eps, &c->has_rms_norm_eps) !=
-                       0 ||
-                   read_double(r, r->root, "rope_theta", false, &c->rope_theta,
-                               &c->has_rope_theta) != 0 ||
-                   read_double(r, r->root, "initializer_range", false, &c->initializer_range,
-                               &c->has_initializer_range) != 0 ||
-                   read_bool(r, "tie_word_embeddings", &c->tie_word_embeddings,
-                             &c->has_tie_word_embeddings) != 0 ||
-                   read_token_id(r, "bos_token_id", &c->bos_token_id, &c->has_bos_token_id) != 0 ||
-                   read_token_id(r, "eos_token_id", &c->eos_token_id, &c->has_eos_token_id) != 0
+    return config_read_double(r, r->root, "rms_norm_eps", false, &c->rms_norm_eps,
+                              &c->has_rms_norm_eps) != 0 ||
+                   config_read_double(r, r->root, "rope_theta", false, &c->rope_theta,
+                                      &c->has_rope_theta) != 0 ||
+                   config_read_double(r, r->root, "initializer_range", false, &c->initializer_range,
+                                      &c->has_initializer_range) != 0 ||
+                   config_read_bool(r, "tie_word_embeddings", &c->tie_word_embeddings,
+                                    &c->has_tie_word_embeddings) != 0 ||
+                   config_read_token_id(r, "bos_token_id", &c->bos_token_id,
+                                        &c->has_bos_token_id) != 0 ||
+                   config_read_token_id(r, "eos_token_id", &c->eos_token_id,
+                                        &c->has_eos_token_id) != 0
                ? -1
                : 0;
 }
@@ -360,8 +223,8 @@ int config_parse(const char *path, const char *text, size_t len, ModelConfig **o
     ModelConfig *config = malloc(sizeof *config);
     ASSERT(config);
     model_config__init(config);
-    const struct reader r = {.path = path, .root = root, .err = err};
-    int rc = read_model_type(&r, config) != 0 || check_unsupported(&r) != 0 ||
+    const struct config_reader r = {.path = path, .root = root, .err = err};
+    int rc = read_model_type(&r, config) != 0 || config_family_check(&r, config) != 0 ||
                      read_sizes(&r, config) != 0 || read_rest(&r, config) != 0 ||
                      read_ropes(&r, config) != 0 || config_check(path, config, err) != 0
                  ? -1
@@ -425,6 +288,20 @@ static int check_scaling(const char *path, const RopeScaling *s, struct error *e
     return 0;
 }
 
+static int check_experts(const char *path, const ModelConfig *c, struct error *err)
+{
+    if (c->num_experts == 0 && !c->has_num_experts) {
+        return 0;
+    }
+    return check_range(path, "num_experts", c->num_experts, EXPERTS_MAX, err) != 0 ||
+                   check_range(path, "num_experts_per_tok", c->num_experts_per_tok, c->num_experts,
+                               err) != 0 ||
+                   check_range(path, "moe_intermediate_size", c->moe_intermediate_size, FFN_MAX,
+                               err) != 0
+               ? -1
+               : 0;
+}
+
 static int check_heads(const char *path, const ModelConfig *c, struct error *err)
 {
     if (c->num_attention_heads % c->num_key_value_heads != 0) {
@@ -462,7 +339,7 @@ int config_check(const char *path, const ModelConfig *c, struct error *err)
         check_range(path, "vocab_size", c->vocab_size, VOCAB_MAX, err) != 0 ||
         check_range(path, "max_position_embeddings", c->max_position_embeddings, INT32_MAX, err) !=
             0 ||
-        check_heads(path, c, err) != 0 ||
+        check_heads(path, c, err) != 0 || check_experts(path, c, err) != 0 ||
         check_number(path, "rms_norm_eps", c->rms_norm_eps, 0, 1, err) != 0 ||
         check_number(path, "rope_theta", c->rope_theta, 1, 1e18, err) != 0 ||
         check_number(path, "initializer_range", c->initializer_range, 0, 100, err) != 0 ||

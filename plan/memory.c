@@ -2,22 +2,39 @@
 
 #include <string.h>
 
-#include "model/family.h"
+#include "plan/layout_rules.h"
+#include "plan/memory_activations.h"
 #include "plan/spec_check.h"
+
+static bool has_masters(const TrainingSpec *t)
+{
+    return strcmp(t->precision, "bf16") == 0 || strcmp(t->precision, "fp16") == 0;
+}
 
 int64_t memory_element_size(const TrainingSpec *training)
 {
+    return strcmp(training->precision, "fp64") == 0 ? 8 : has_masters(training) ? 2 : 4;
+}
+
+int64_t memory_grad_size(const TrainingSpec *training)
+{
+    if (strcmp(training->grad_dtype, "bf16") == 0) {
+        return 2;
+    }
     return strcmp(training->precision, "fp64") == 0 ? 8 : 4;
 }
 
-static int64_t num_moments(const TrainingSpec *training)
+int64_t memory_optimizer_size(const TrainingSpec *training)
 {
-    return strcmp(training->optimizer->name, "adamw") == 0 ? 2 : 0;
+    int64_t full = strcmp(training->precision, "fp64") == 0 ? 8 : 4;
+    int64_t moments = strcmp(training->optimizer->name, "adamw") == 0 ? 2 * full : 0;
+    return moments + (has_masters(training) ? full : 0);
 }
 
 int64_t memory_state_size(const TrainingSpec *training)
 {
-    return memory_element_size(training) * (2 + num_moments(training));
+    return memory_element_size(training) + memory_grad_size(training) +
+           memory_optimizer_size(training);
 }
 
 /* Sizes of a job file can be anything: the products are taken in double (exact below 2^53) and
@@ -30,41 +47,100 @@ static int64_t to_bytes(double bytes)
 /* As the saver does it: no copy where the only checkpoint is the last. */
 static bool has_snapshot(const JobSpec *spec)
 {
-    return spec->checkpoint && spec->checkpoint->async && spec_checkpoint_interval(spec) > 0;
+    return spec->checkpoint && spec->checkpoint->async && spec_checkpoint_interval(spec) != 0;
+}
+
+/* ---- state ---------------------------------------------------------------------------------- */
+
+/* Elements that a rank keeps of what is shared from a ZeRO stage on. Experts lie on fewer data
+ * ranks: the expert axis is carved from data x context. */
+static double shared_numel(const struct memory_load *load, const ParallelSpec *l,
+                           int64_t from_stage)
+{
+    if (l->zero_stage < from_stage) {
+        return (double)load->dense_numel + (double)load->expert_numel;
+    }
+    int64_t shards = layout_shards(l), replicas = l->data * l->context / l->expert;
+    int64_t expert_shards = replicas < shards ? replicas : shards;
+    return (double)((load->dense_numel + shards - 1) / shards) +
+           (double)((load->expert_numel + expert_shards - 1) / expert_shards);
+}
+
+/* ZeRO-3: the unit at work and the next one, whole; from ZeRO-2 on a unit's gradients before they
+ * are shared out. */
+static double gathered_bytes(const struct memory_load *load, const JobSpec *spec)
+{
+    const ParallelSpec *l = spec->parallel->layout;
+    double unit = (double)load->unit_numel, bytes = 0;
+    if (layout_shards(l) == 1) {
+        return 0;
+    }
+    if (l->zero_stage >= 2) {
+        bytes += unit * (double)memory_grad_size(spec->training);
+    }
+    if (l->zero_stage >= 3) {
+        bytes += 2 * unit * (double)memory_element_size(spec->training);
+    }
+    return bytes;
+}
+
+struct state {
+    double weights, grads, optimizer, snapshot;
+};
+
+static struct state state_of(const struct memory_load *load, const JobSpec *spec)
+{
+    const TrainingSpec *t = spec->training;
+    const ParallelSpec *l = spec->parallel->layout;
+    struct state s;
+    double kept = shared_numel(load, l, 3) * (double)memory_element_size(t);
+    /* PipeDream keeps the weights that each micro-batch in flight started with. */
+    double versions = layout_schedule_is(l, "pipedream") ? memory_in_flight(spec, load->stage) : 1;
+    s.weights = kept * versions;
+    s.grads = shared_numel(load, l, 2) * (double)memory_grad_size(t);
+    s.optimizer = shared_numel(load, l, 1) * (double)memory_optimizer_size(t);
+    /* The fp32 weights stand in for those that are rounded from them. */
+    s.snapshot = has_snapshot(spec) ? s.optimizer + (has_masters(t) ? 0 : kept) : 0;
+    return s;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+static int64_t shared_bytes(int64_t grads_bytes)
+{
+    return (grads_bytes + 4095) / 4096 * 4096 + MEMORY_COMM_BYTES;
 }
 
 void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSpec *spec,
-                     int64_t num_params, int64_t num_ranks)
+                     const struct memory_load *load)
 {
-    const TrainingSpec *training = spec->training;
-    double size = (double)memory_element_size(training);
-    double rows = (double)training->micro_batch_size * (double)training->seq_len;
-    double block = rows * (double)family_saved_per_token(config) * size;
-    /* The head keeps its input, the normed input and a statistic. */
-    double head = rows * (2.0 * (double)config->hidden_size + 1.0) * size;
-    double logits = rows * (double)config->vocab_size * size;
-    double weights = (double)num_params * size;
-    double activations = (double)config->num_hidden_layers * block + head;
-    double moments = weights * (double)num_moments(training);
-    double snapshot = has_snapshot(spec) ? weights + moments : 0;
-    double sum = weights * 2 + moments + snapshot + activations + logits + block;
+    const ParallelSpec *l = spec->parallel->layout;
+    struct state s = state_of(load, spec);
+    double cheap, block = load->num_layers > 0 ? memory_block_bytes(config, spec, &cheap) : 0;
+    double activations = memory_activations(config, spec, load);
+    double logits = memory_logits(config, spec, load);
+    double gathered = gathered_bytes(load, spec);
+    double fixed = (double)(load->gpu ? MEMORY_FIXED_GPU_BYTES : MEMORY_FIXED_BYTES);
+    double sum =
+        s.weights + s.grads + s.optimizer + s.snapshot + activations + logits + block + gathered;
 
     memory_estimate__init(out);
     out->has_params_bytes = out->has_grads_bytes = out->has_optimizer_bytes = 1;
     out->has_activations_bytes = out->has_logits_bytes = out->has_overhead_bytes = 1;
     out->has_total_bytes = out->has_shared_bytes = out->has_snapshot_bytes = 1;
-    out->params_bytes = to_bytes(weights);
-    out->grads_bytes = to_bytes(weights);
-    out->optimizer_bytes = to_bytes(moments);
+    out->has_gathered_bytes = gathered > 0;
+    out->params_bytes = to_bytes(s.weights);
+    out->grads_bytes = to_bytes(s.grads);
+    out->optimizer_bytes = to_bytes(s.optimizer);
     out->activations_bytes = to_bytes(activations);
     out->logits_bytes = to_bytes(logits);
-    out->snapshot_bytes = to_bytes(snapshot);
-    out->overhead_bytes = to_bytes(block + (double)MEMORY_FIXED_BYTES + sum * MEMORY_FRAGMENTATION);
+    out->snapshot_bytes = to_bytes(s.snapshot);
+    out->gathered_bytes = to_bytes(gathered);
+    out->overhead_bytes = to_bytes(block + fixed + sum * MEMORY_FRAGMENTATION);
     out->total_bytes = out->params_bytes + out->grads_bytes + out->optimizer_bytes +
                        out->activations_bytes + out->logits_bytes + out->snapshot_bytes +
-                       out->overhead_bytes;
-    if (num_ranks > 1) {
-        int64_t pages = (out->grads_bytes + 4095) / 4096 * 4096;
-        out->shared_bytes = pages + MEMORY_COMM_BYTES;
+                       out->gathered_bytes + out->overhead_bytes;
+    if (!load->gpu && l->data * l->tensor * l->pipeline * l->context > 1) {
+        out->shared_bytes = shared_bytes(out->grads_bytes);
     }
 }

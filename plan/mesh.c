@@ -31,6 +31,12 @@ int mesh_init(Mesh *out, const ParallelSpec *layout, struct error *err)
                              (long long)sizes[3], MESH_MAX_RANKS);
         }
     }
+    int64_t carved = layout->data * layout->context, e = layout->expert;
+    if (carved % e != 0 || (layout->context % e != 0 && e % layout->context != 0)) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "parallel.expert: %lld can't be carved from data %lld x context %lld",
+                         (long long)e, (long long)layout->data, (long long)layout->context);
+    }
     mesh__init(out);
     out->has_data = out->has_pipeline = out->has_context = out->has_tensor = 1;
     out->has_expert = out->has_num_ranks = 1;
@@ -66,6 +72,19 @@ int32_t mesh_rank(const Mesh *mesh, struct mesh_coord c)
                      c.tensor);
 }
 
+/* e neighbours in the count of data x context, where context moves first. */
+static int32_t expert_group(const Mesh *mesh, struct mesh_coord c, int32_t *ranks)
+{
+    int32_t e = (int32_t)mesh->expert, context = (int32_t)mesh->context;
+    int32_t place = c.data * context + c.context, first = place / e * e;
+    for (int32_t i = 0; i < e; i++) {
+        c.data = (first + i) / context;
+        c.context = (first + i) % context;
+        ranks[i] = mesh_rank(mesh, c);
+    }
+    return e;
+}
+
 int32_t mesh_group(const Mesh *mesh, Axis axis, int32_t rank, int32_t *ranks)
 {
     struct mesh_coord c = mesh_coord(mesh, rank);
@@ -88,7 +107,8 @@ int32_t mesh_group(const Mesh *mesh, Axis axis, int32_t rank, int32_t *ranks)
         moving = &c.tensor;
         size = mesh->tensor;
         break;
-    case AXIS_EXPERT: /* carved from data and context; 1 until experts are built */
+    case AXIS_EXPERT:
+        return expert_group(mesh, c, ranks);
     default:
         break;
     }

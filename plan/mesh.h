@@ -1,4 +1,5 @@
-/* Ranks and axes: rank = ((data * P + pipeline) * C + context) * T + tensor. */
+/* Ranks and axes: rank = ((data * P + pipeline) * C + context) * T + tensor. The expert axis is
+ * carved from data x context: e neighbours in the count data * C + context share all experts. */
 #ifndef TANDEM_PLAN_MESH_H
 #define TANDEM_PLAN_MESH_H
 

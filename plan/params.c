@@ -4,18 +4,52 @@
 #include <string.h>
 
 #include "model/family.h"
+#include "plan/mesh.h"
+#include "plan/stages.h"
 
 static int64_t round_up(int64_t n)
 {
     return (n + PARAMS_ALIGN_NUMEL - 1) / PARAMS_ALIGN_NUMEL * PARAMS_ALIGN_NUMEL;
 }
 
-/* Appends one def, for one layer, behind what is there. */
+/* What the layout makes of the table. */
+struct spread {
+    int64_t tensor, expert, num_layers;
+};
+
+static int64_t local_size(const ParamDef *def, int32_t dim, int64_t size, int64_t tensor)
+{
+    if (def->tensor_spread != SPREAD_SHARD || def->shard_dim != dim || tensor == 1) {
+        return size;
+    }
+    int64_t parts = def->shard_parts > 0 ? def->shard_parts : size;
+    return (parts + tensor - 1) / tensor * (size / parts);
+}
+
+static int set_shape(struct param *p, const ParamDef *def, int64_t tensor, struct error *err)
+{
+    int64_t whole = 1;
+    p->num_dims = (int32_t)def->n_shape;
+    p->numel = 1;
+    for (int32_t i = 0; i < p->num_dims; i++) {
+        int64_t size = def->shape[i];
+        if (size < 1 || def->shard_parts < 0 || def->shard_parts > size ||
+            __builtin_mul_overflow(whole, size, &whole) || whole > ((int64_t)1 << 50)) {
+            return error_set(err, ERR_INVALID_ARGUMENT, "plan: %s: shape is out of range", p->name);
+        }
+        p->shape[i] = size;
+        p->local_shape[i] = local_size(def, i, size, tensor);
+        p->numel *= p->local_shape[i];
+    }
+    return 0;
+}
+
+/* Appends one def, for one layer and expert, behind what is there. */
 static int add(struct param_table *t, const ParamDef *def, int32_t def_idx, int32_t unit,
-               int64_t layer, struct error *err)
+               int64_t layer, int64_t expert, int64_t tensor, struct error *err)
 {
     struct param *p = &t->params[t->num_params];
-    if (!def->name || !family_param_name(def, layer, p->name, sizeof p->name)) {
+    if (!def->name || !family_expert_name(def, layer, expert, p->name, sizeof p->name)) {
         return error_set(err, ERR_INVALID_ARGUMENT, "plan: parameter %d has no usable name",
                          def_idx);
     }
@@ -23,23 +57,16 @@ static int add(struct param_table *t, const ParamDef *def, int32_t def_idx, int3
         return error_set(err, ERR_INVALID_ARGUMENT, "plan: %s has %zu dimensions", p->name,
                          def->n_shape);
     }
+    if (set_shape(p, def, tensor, err) != 0) {
+        return -1;
+    }
     p->unit = unit;
     p->layer = layer;
     p->def_idx = def_idx;
-    p->num_dims = (int32_t)def->n_shape;
-    p->numel = 1;
-    for (int32_t i = 0; i < p->num_dims; i++) {
-        int64_t size = def->shape[i];
-        if (size < 1 || __builtin_mul_overflow(p->numel, size, &p->numel) ||
-            p->numel > ((int64_t)1 << 50)) {
-            return error_set(err, ERR_INVALID_ARGUMENT, "plan: %s: shape is out of range", p->name);
-        }
-        p->shape[i] = size;
-        p->local_shape[i] = size;
-    }
     p->offset = t->flat_numel;
     p->decay = def->decay;
     p->tied = def->tied;
+    p->expert = def->num_experts > 0;
     p->init_std = def->init_std;
     p->init_ones = def->init_ones;
     t->flat_numel += round_up(p->numel);
@@ -47,31 +74,110 @@ static int add(struct param_table *t, const ParamDef *def, int32_t def_idx, int3
     return 0;
 }
 
-static int add_unit(struct param_table *t, const Plan *plan, UnitKind kind, int32_t unit,
-                    int64_t layer, struct error *err)
+/* Rows of the table that one def makes in one layer. */
+static int64_t local_experts(const ParamDef *def, int64_t expert)
+{
+    return def->num_experts > 0 ? (def->num_experts + expert - 1) / expert : 1;
+}
+
+static int add_unit(struct param_table *t, const Plan *plan, const struct spread *s, UnitKind kind,
+                    int32_t unit, int64_t layer, struct error *err)
 {
     for (size_t i = 0; i < plan->n_params; i++) {
-        if (plan->params[i]->unit == kind &&
-            add(t, plan->params[i], (int32_t)i, unit, layer, err) != 0) {
+        const ParamDef *def = plan->params[i];
+        for (int64_t e = 0; def->unit == kind && e < local_experts(def, s->expert); e++) {
+            if (add(t, def, (int32_t)i, unit, layer, e, s->tensor, err) != 0) {
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* The last stage's copy of a tied embedding. */
+static int add_tied(struct param_table *t, const Plan *plan, const struct spread *s,
+                    struct error *err)
+{
+    for (size_t i = 0; i < plan->n_params; i++) {
+        const ParamDef *def = plan->params[i];
+        if (def->tied && def->unit == UNIT_EMBED &&
+            add(t, def, (int32_t)i, (int32_t)s->num_layers + 1, -1, -1, s->tensor, err) != 0) {
             return -1;
         }
     }
     return 0;
 }
 
-static int expand(const Plan *plan, const Stage *stage, int64_t num_layers, struct param_table *t,
-                  struct error *err)
+static int expand_chunk(const Plan *plan, const struct spread *s, struct stage_chunk c,
+                        bool has_embed, struct param_table *t, struct error *err)
 {
-    if (stage->layer_end == num_layers &&
-        add_unit(t, plan, UNIT_HEAD, (int32_t)num_layers + 1, -1, err) != 0) {
+    int32_t head = (int32_t)s->num_layers + 1;
+    if (c.head && (add_unit(t, plan, s, UNIT_HEAD, head, -1, err) != 0 ||
+                   (!has_embed && add_tied(t, plan, s, err) != 0))) {
         return -1;
     }
-    for (int64_t l = stage->layer_end - 1; l >= stage->layer_begin; l--) {
-        if (add_unit(t, plan, UNIT_BLOCK, (int32_t)l + 1, l, err) != 0) {
+    for (int64_t l = c.end - 1; l >= c.begin; l--) {
+        if (add_unit(t, plan, s, UNIT_BLOCK, (int32_t)l + 1, l, err) != 0) {
             return -1;
         }
     }
-    return stage->layer_begin == 0 ? add_unit(t, plan, UNIT_EMBED, 0, -1, err) : 0;
+    return c.embed ? add_unit(t, plan, s, UNIT_EMBED, 0, -1, err) : 0;
+}
+
+static int expand(const Plan *plan, const Stage *stage, const struct spread *s,
+                  struct param_table *t, struct error *err)
+{
+    bool has_embed = stage_has_embed(stage, s->num_layers);
+    for (int32_t i = stage_num_chunks(stage) - 1; i >= 0; i--) {
+        struct stage_chunk c = stage_chunk_at(stage, i, s->num_layers);
+        if (expand_chunk(plan, s, c, has_embed, t, err) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static bool layers_usable(const Stage *stage, int64_t num_layers)
+{
+    int64_t before = 0;
+    for (int32_t i = 0; i < stage_num_chunks(stage); i++) {
+        struct stage_chunk c = stage_chunk_at(stage, i, num_layers);
+        if (c.begin < before || c.begin > c.end || c.end > num_layers) {
+            return false;
+        }
+        before = c.end;
+    }
+    return true;
+}
+
+/* Rows of the table at most; -1: more than it may have. */
+static int64_t count_rows(const Plan *plan, const Stage *stage, const struct spread *s)
+{
+    int64_t block = 0, ends = 0;
+    for (size_t i = 0; i < plan->n_params; i++) {
+        int64_t rows = local_experts(plan->params[i], s->expert);
+        if (rows > PARAMS_MAX_ROWS) {
+            return -1;
+        }
+        *(plan->params[i]->unit == UNIT_BLOCK ? &block : &ends) += rows;
+    }
+    /* A tied embedding can stand twice. */
+    int64_t rows = block * stage_num_layers(stage) + 2 * ends;
+    return rows <= PARAMS_MAX_ROWS ? rows : -1;
+}
+
+static int find_spread(const Plan *plan, struct spread *s, struct error *err)
+{
+    *s = (struct spread){1, 1, plan->model->config->num_hidden_layers};
+    if (plan->mesh) {
+        s->tensor = plan->mesh->tensor;
+        s->expert = plan->mesh->expert;
+    }
+    if (s->tensor < 1 || s->tensor > MESH_MAX_RANKS || s->expert < 1 ||
+        s->expert > MESH_MAX_RANKS || s->num_layers < 1 || s->num_layers > 65536) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "plan: mesh or layers are out of range");
+    }
+    return 0;
 }
 
 int params_expand(const Plan *plan, int32_t stage_idx, struct param_table *out, struct error *err)
@@ -80,22 +186,27 @@ int params_expand(const Plan *plan, int32_t stage_idx, struct param_table *out, 
         !plan->model->config || plan->n_params > 1024) {
         return error_set(err, ERR_INVALID_ARGUMENT, "plan: incomplete");
     }
-    if (plan->mesh && plan->mesh->tensor != 1) {
-        return error_set(err, ERR_UNIMPLEMENTED, "parallel.tensor above 1 is not supported yet");
-    }
     const Stage *stage = plan->stages[stage_idx];
-    int64_t num_layers = plan->model->config->num_hidden_layers;
-    if (num_layers < 1 || num_layers > 65536 || stage->layer_begin < 0 ||
-        stage->layer_begin > stage->layer_end || stage->layer_end > num_layers) {
+    struct spread s;
+    if (find_spread(plan, &s, err) != 0) {
+        return -1;
+    }
+    if (!layers_usable(stage, s.num_layers)) {
         return error_set(err, ERR_INVALID_ARGUMENT, "plan: stage %d has no usable layers",
                          stage_idx);
     }
-    size_t max = plan->n_params * (size_t)(num_layers + 2);
-    struct param_table t = {.params = calloc(max ? max : 1, sizeof *t.params)};
+    int64_t max = count_rows(plan, stage, &s);
+    if (max < 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "parallel: stage %d has more than %d tensors; more stages or expert ranks "
+                         "lower that",
+                         stage_idx, PARAMS_MAX_ROWS);
+    }
+    struct param_table t = {.params = calloc(max > 0 ? (size_t)max : 1, sizeof *t.params)};
     if (!t.params) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "parameter table: out of memory");
     }
-    if (expand(plan, stage, num_layers, &t, err) != 0) {
+    if (expand(plan, stage, &s, &t, err) != 0) {
         params_free(&t);
         return -1;
     }

@@ -16,6 +16,8 @@
 #define PARAMS_ALIGN_NUMEL 16
 #define PARAM_NAME_MAX 128
 #define PARAM_DIMS_MAX 4
+/* Of one stage: far above any model whose layers are dealt out sensibly. */
+#define PARAMS_MAX_ROWS (1 << 19)
 
 struct param {
     char name[PARAM_NAME_MAX]; /* Hugging Face's, with the global layer number */
@@ -29,6 +31,7 @@ struct param {
     int64_t offset;                      /* elements from the start of a flat buffer */
     bool decay;
     bool tied;
+    bool expert; /* lies over the expert axis */
     double init_std;
     bool init_ones;
 };
@@ -39,7 +42,10 @@ struct param_table {
     int64_t flat_numel; /* padding included */
 };
 
-/* The table of one pipeline stage's ranks. */
+/* The table of one pipeline stage's ranks. All of them have the same shapes; names of experts are
+ * those of the first expert rank. Over the tensor axis a split dimension has ceil(rows / T) local
+ * rows, the last ranks' padded ones zero and never stored; KV heads with fewer heads than ranks lie
+ * on several. A tied embedding stands on the first stage and again on the last one. */
 int params_expand(const Plan *plan, int32_t stage, struct param_table *out, struct error *err);
 void params_free(struct param_table *table);
 /* -1: no such name. */

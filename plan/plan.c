@@ -7,22 +7,19 @@
 
 #include "model/config.h"
 #include "model/family.h"
-#include "plan/buckets.h"
-#include "plan/memory.h"
+#include "plan/layout_rules.h"
 #include "plan/mesh.h"
-#include "plan/params.h"
 #include "plan/placement.h"
+#include "plan/plan_parts.h"
 #include "plan/schedule.h"
+#include "plan/spec_check.h"
 #include "proto/text.h"
 
 #define NOTES_MAX 16
-/* Of the symbolic table: one block's parameters. */
-#define TABLE_MAX_BYTES ((size_t)1 << 20)
 /* The byte tokenizer's ids. */
 #define BYTE_VOCAB 256
 
-static void add_note(Plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add_note(Plan *plan, const char *fmt, ...)
+void plan_add_note(Plan *plan, const char *fmt, ...)
 {
     char *text = NULL;
     va_list args;
@@ -37,7 +34,48 @@ static void add_note(Plan *plan, const char *fmt, ...)
     plan->notes[plan->n_notes++] = text;
 }
 
+void plan_add_unbuilt(Plan *plan, const char *line)
+{
+    char **grown = realloc(plan->unbuilt, (plan->n_unbuilt + 1) * sizeof *grown);
+    ASSERT(grown);
+    plan->unbuilt = grown;
+    plan->unbuilt[plan->n_unbuilt] = strdup(line);
+    ASSERT(plan->unbuilt[plan->n_unbuilt]);
+    plan->n_unbuilt++;
+}
+
+int plan_check_built(const Plan *plan, struct error *err)
+{
+    if (plan->n_unbuilt > 0) {
+        return error_set(err, ERR_UNIMPLEMENTED, "this plan can't be started: %s",
+                         plan->unbuilt[0]);
+    }
+    const Mesh *m = plan->mesh;
+    if (m->data != m->num_ranks || m->expert != 1 || plan->n_stages != 1 ||
+        spec_layout(plan->spec)->zero_stage != 0) {
+        return error_set(err, ERR_UNIMPLEMENTED, "this runtime knows the data axis alone");
+    }
+    return family_check_built("model", plan->model->config, err);
+}
+
 /* ---- does model, data and batch go together? ---- */
+
+/* A family that can't be trained yet: refused, or noted in a plan to look at. */
+static int check_family(Plan *plan, const struct plan_input *in, struct error *err)
+{
+    struct error why;
+    bool from_folder = plan->spec->model && plan->spec->model->path;
+    const char *field = from_folder ? "model.path" : "model.config";
+    if (family_check_built(field, plan->model->config, &why) == 0) {
+        return 0;
+    }
+    if (!in->unbuilt) {
+        *err = why;
+        return -1;
+    }
+    plan_add_unbuilt(plan, why.text);
+    return 0;
+}
 
 static int check_model(const JobSpec *spec, const ModelConfig *config, struct error *err)
 {
@@ -51,7 +89,7 @@ static int check_model(const JobSpec *spec, const ModelConfig *config, struct er
                          (long long)spec->training->seq_len,
                          (long long)config->max_position_embeddings);
     }
-    return 0;
+    return layout_rules_check_model(spec, config, err);
 }
 
 static int check_source(const JobSpec *spec, const SourceSpec *source, const DataFacts *facts,
@@ -103,83 +141,6 @@ static int set_micro_batches(Plan *plan, struct error *err)
     return 0;
 }
 
-static int set_backend(Plan *plan, struct error *err)
-{
-    const ResourcesSpec *r = plan->spec->resources;
-    bool fp64 = strcmp(plan->spec->training->precision, "fp64") == 0;
-    const char *word = r && r->backend ? r->backend : "auto";
-    if (strcmp(word, "auto") == 0) {
-        word = fp64 ? "ref" : "cpu";
-    }
-    if (fp64 && strcmp(word, "ref") != 0) {
-        return error_set(err, ERR_INVALID_ARGUMENT,
-                         "resources.backend: training.precision fp64 needs ref, not %s", word);
-    }
-    plan->backend = strdup(word);
-    ASSERT(plan->backend);
-    return 0;
-}
-
-/* ---- table, stage ---- */
-
-static int set_params(Plan *plan, struct error *err)
-{
-    const ModelConfig *config = plan->model->config;
-    struct arena arena = {.max_bytes = TABLE_MAX_BYTES};
-    ParamDef **defs;
-    size_t num;
-    int rc = family_find(config->model_type)->params(config, &arena, &defs, &num, err);
-    if (rc == 0) {
-        plan->params = calloc(num, sizeof(ParamDef *));
-        ASSERT(plan->params);
-        for (size_t i = 0; i < num; i++) {
-            plan->params[plan->n_params++] = (ParamDef *)text_clone(&defs[i]->base);
-        }
-    }
-    arena_free(&arena);
-    return rc;
-}
-
-static Stage *add_whole_stage(Plan *plan)
-{
-    Stage *stage = malloc(sizeof *stage);
-    plan->stages = calloc(1, sizeof(Stage *));
-    ASSERT(stage && plan->stages);
-    stage__init(stage);
-    stage->has_layer_begin = stage->has_layer_end = 1;
-    stage->layer_begin = 0;
-    stage->layer_end = plan->model->config->num_hidden_layers;
-    plan->stages[plan->n_stages++] = stage;
-    return stage;
-}
-
-static int set_stage(Plan *plan, double bucket_mb, struct error *err)
-{
-    Stage *stage = add_whole_stage(plan);
-    struct param_table table;
-    if (params_expand(plan, 0, &table, err) != 0) {
-        return -1;
-    }
-    stage->has_flat_numel = 1;
-    stage->flat_numel = table.flat_numel;
-    int64_t size = memory_element_size(plan->spec->training);
-    int rc = buckets_build(stage, &table, bucket_mb, size, err);
-    params_free(&table);
-    if (rc == 0) {
-        schedule_data_parallel(stage, plan->micro_batches, family_num_units(plan->model->config),
-                               plan->mesh->data > 1);
-    }
-    return rc;
-}
-
-static void set_memory(Plan *plan)
-{
-    plan->memory = malloc(sizeof *plan->memory);
-    ASSERT(plan->memory);
-    memory_estimate(plan->memory, plan->model->config, plan->spec, plan->stages[0]->flat_numel,
-                    plan->mesh->num_ranks);
-}
-
 static int set_length(Plan *plan, struct error *err)
 {
     const SourceSpec *source = plan->spec->data->train[0];
@@ -201,24 +162,25 @@ static void add_notes(Plan *plan)
     const TrainingSpec *t = plan->spec->training;
     double samples = (double)plan->total_steps * (double)t->global_batch_size;
     double passes = samples / (double)plan->samples_per_epoch;
-    add_note(plan, "%.3g passes over the data (%lld samples of %lld tokens)", passes,
-             (long long)plan->samples_per_epoch, (long long)t->seq_len);
+    plan_add_note(plan, "%.3g passes over the data (%lld samples of %lld tokens)", passes,
+                  (long long)plan->samples_per_epoch, (long long)t->seq_len);
     if (t->global_batch_size > plan->samples_per_epoch) {
-        add_note(plan, "a step of %lld samples is more than one pass: samples repeat within it",
-                 (long long)t->global_batch_size);
+        plan_add_note(plan,
+                      "a step of %lld samples is more than one pass: samples repeat within it",
+                      (long long)t->global_batch_size);
     }
     if (t->lr_schedule && t->lr_schedule->warmup_steps > plan->total_steps) {
-        add_note(
+        plan_add_note(
             plan,
             "the rate never reaches lr: training.lr_schedule.warmup_steps is %lld, the run has "
             "%lld steps",
             (long long)t->lr_schedule->warmup_steps, (long long)plan->total_steps);
     }
     if (plan->mesh->data > 1) {
-        add_note(plan, "gradients are summed over the ranks while the backward pass runs");
+        plan_add_note(plan, "gradients are summed over the ranks while the backward pass runs");
     }
     if (plan->peak_flops <= 0) {
-        add_note(plan, "the device's peak is not measured: no MFU");
+        plan_add_note(plan, "the device's peak is not measured: no MFU");
     }
 }
 
@@ -227,7 +189,8 @@ static void add_notes(Plan *plan)
 static int fill(Plan *plan, const struct plan_input *in, struct error *err)
 {
     const ParallelSpec *layout = plan->spec->parallel->layout;
-    if (check_model(plan->spec, plan->model->config, err) != 0) {
+    if (check_model(plan->spec, plan->model->config, err) != 0 ||
+        check_family(plan, in, err) != 0) {
         return -1;
     }
     plan->model->num_params = family_num_params(plan->model->config);
@@ -241,12 +204,11 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
     ASSERT(plan->mesh);
     mesh__init(plan->mesh);
     if (mesh_init(plan->mesh, layout, err) != 0 || set_micro_batches(plan, err) != 0 ||
-        set_backend(plan, err) != 0 || set_length(plan, err) != 0 ||
-        placement_build(plan, in, err) != 0 || set_params(plan, err) != 0 ||
-        set_stage(plan, layout->bucket_mb, err) != 0) {
+        plan_set_backend(plan, in, err) != 0 || set_length(plan, err) != 0 ||
+        placement_build(plan, in, err) != 0 || plan_set_stages(plan, err) != 0 ||
+        plan_set_memory(plan, err) != 0) {
         return -1;
     }
-    set_memory(plan);
     if (placement_check_memory(plan, in->cluster, err) != 0) {
         return -1;
     }
@@ -286,6 +248,9 @@ int plan_build(const struct plan_input *in, Plan **out, struct error *err)
     ASSERT(plan->train);
     for (size_t i = 0; i < in->num_train; i++) {
         plan->train[plan->n_train++] = (DataFacts *)text_clone(&in->train[i]->base);
+    }
+    for (size_t i = 0; in->unbuilt && i < in->unbuilt->num; i++) {
+        plan_add_unbuilt(plan, in->unbuilt->lines[i]);
     }
     if (fill(plan, in, err) != 0) {
         plan__free_unpacked(plan, NULL);

@@ -4,6 +4,7 @@
 #define TANDEM_PLAN_PLAN_H
 
 #include "base/error.h"
+#include "plan/spec_unbuilt.h"
 #include "proto/names.h"
 
 /* What a plan is made from; all borrowed. spec has passed spec_check. devices: the ones chosen, in
@@ -16,10 +17,16 @@ struct plan_input {
     size_t num_train;
     const ClusterSpec *cluster;
     const RankPlacement *const *placement; /* mesh size; NULL = first free devices of the cluster */
+    /* What spec_check_plan found; it becomes the plan's list, and what else can't be run is added
+     * to that. NULL: a plan to be started; what can't be run is refused. */
+    const struct spec_unbuilt *unbuilt;
 };
 
 /* *out is freed with plan__free_unpacked(out, NULL); it shares nothing with the input. */
 int plan_build(const struct plan_input *in, Plan **out, struct error *err);
+
+/* Fails where the runtime can't run it, in words. */
+int plan_check_built(const Plan *plan, struct error *err);
 
 /* A few lines of it. Freed with plan_summary__free_unpacked. */
 PlanSummary *plan_summary(const Plan *plan);
@@ -33,7 +40,8 @@ int plan_total_steps(const JobSpec *spec, int64_t samples_per_epoch, int64_t *ou
 #define PLAN_ASSUMED_MFU 0.5
 double plan_step_seconds(const Plan *plan);
 
-/* Samples in one pass. window "T": (num_tokens - 1) / seq_len; "T+1": num_tokens / (seq_len + 1). */
+/* Samples in one pass. window "T": (num_tokens - 1) / seq_len; "T+1": num_tokens / (seq_len + 1).
+ */
 int64_t plan_samples_per_epoch(const DataFacts *data, const SourceSpec *source, int64_t seq_len);
 
 #endif

@@ -33,7 +33,7 @@ static char *model_words(const Plan *plan)
     return buf_take(&b);
 }
 
-static char *layout_words(const Mesh *mesh)
+static char *layout_words(const Mesh *mesh, const ParallelSpec *layout)
 {
     const struct {
         const char *name;
@@ -52,7 +52,27 @@ static char *layout_words(const Mesh *mesh)
     if (b.len == 0) {
         buf_puts(&b, "data 1");
     }
+    if (layout->zero_stage > 0) {
+        buf_printf(&b, ", ZeRO-%lld", (long long)layout->zero_stage);
+    }
+    if (layout->zero_stage > 0 && layout->shard_size > 0) {
+        buf_printf(&b, " over %lld", (long long)layout->shard_size);
+    }
+    if (mesh->pipeline > 1) {
+        buf_printf(&b, ", %s", layout->schedule);
+    }
     return buf_take(&b);
+}
+
+static char **copy_lines(char *const *lines, size_t num)
+{
+    char **out = calloc(num ? num : 1, sizeof *out);
+    ASSERT(out);
+    for (size_t i = 0; i < num; i++) {
+        out[i] = strdup(lines[i]);
+        ASSERT(out[i]);
+    }
+    return out;
 }
 
 PlanSummary *plan_summary(const Plan *plan)
@@ -63,7 +83,7 @@ PlanSummary *plan_summary(const Plan *plan)
     s->model = model_words(plan);
     s->has_num_params = 1;
     s->num_params = plan->model->num_params;
-    s->layout = layout_words(plan->mesh);
+    s->layout = layout_words(plan->mesh, plan->spec->parallel->layout);
     s->has_devices = 1;
     s->devices = plan->mesh->num_ranks;
     s->has_micro_batches = 1;
@@ -76,12 +96,9 @@ PlanSummary *plan_summary(const Plan *plan)
     s->flops_per_token = plan->flops_per_token;
     s->backend = strdup(plan->backend);
     ASSERT(s->backend);
-    s->notes = calloc(plan->n_notes ? plan->n_notes : 1, sizeof *s->notes);
-    ASSERT(s->notes);
-    for (size_t i = 0; i < plan->n_notes; i++) {
-        s->notes[i] = strdup(plan->notes[i]);
-        ASSERT(s->notes[i]);
-        s->n_notes++;
-    }
+    s->n_notes = plan->n_notes;
+    s->notes = copy_lines(plan->notes, plan->n_notes);
+    s->n_unbuilt = plan->n_unbuilt;
+    s->unbuilt = copy_lines(plan->unbuilt, plan->n_unbuilt);
     return s;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "plan/layout_rules.h"
 #include "plan/mesh.h"
 #include "plan/spec_rules.h"
 #include "plan/spec_value.h"
@@ -20,10 +21,12 @@
 
 /* ---- the walk ------------------------------------------------------------------------------- */
 
-static int check_message(ProtobufCMessage *message, struct buf *path, struct error *err);
+static int check_message(ProtobufCMessage *message, struct buf *path, struct spec_unbuilt *unbuilt,
+                         struct error *err);
 
 static int check_elements(ProtobufCMessage *message, const ProtobufCFieldDescriptor *field,
-                          const struct spec_rule *rule, struct buf *path, struct error *err)
+                          const struct spec_rule *rule, struct buf *path,
+                          struct spec_unbuilt *unbuilt, struct error *err)
 {
     bool list = field->label == PROTOBUF_C_LABEL_REPEATED;
     size_t num = field_count(message, field), before = path->len;
@@ -32,15 +35,20 @@ static int check_elements(ProtobufCMessage *message, const ProtobufCFieldDescrip
                          path->data, num, rule->max_count);
     }
     if (rule->kind == SPEC_UNBUILT) {
-        return spec_value_check(path->data, rule, field, field_at(message, field, 0), err);
+        int rc =
+            spec_value_check(path->data, rule, field, field_at(message, field, 0), unbuilt, err);
+        if (rc || field->type != PROTOBUF_C_TYPE_MESSAGE) {
+            return rc;
+        }
     }
     for (size_t i = 0; i < num; i++) {
         if (list) {
             buf_printf(path, ".%zu", i);
         }
         int rc = field->type == PROTOBUF_C_TYPE_MESSAGE
-                     ? check_message(field_message(message, field, i), path, err)
-                     : spec_value_check(path->data, rule, field, field_at(message, field, i), err);
+                     ? check_message(field_message(message, field, i), path, unbuilt, err)
+                     : spec_value_check(path->data, rule, field, field_at(message, field, i),
+                                        unbuilt, err);
         if (rc) {
             return -1;
         }
@@ -52,7 +60,8 @@ static int check_elements(ProtobufCMessage *message, const ProtobufCFieldDescrip
 
 /* An absent field: its default, or a message of defaults. */
 static int fill_field(ProtobufCMessage *message, const ProtobufCFieldDescriptor *field,
-                      const struct spec_rule *rule, struct buf *path, struct error *err)
+                      const struct spec_rule *rule, struct buf *path, struct spec_unbuilt *unbuilt,
+                      struct error *err)
 {
     if (rule->required) {
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: required", path->data);
@@ -67,32 +76,34 @@ static int fill_field(ProtobufCMessage *message, const ProtobufCFieldDescriptor 
         field_fill_default(message, field);
         return 0;
     }
-    return check_message(field_add_message(message, field), path, err);
+    return check_message(field_add_message(message, field), path, unbuilt, err);
 }
 
 static int check_field(ProtobufCMessage *message, const ProtobufCFieldDescriptor *field,
-                       struct buf *path, struct error *err)
+                       struct buf *path, struct spec_unbuilt *unbuilt, struct error *err)
 {
     char name[128];
     snprintf(name, sizeof name, "%s.%s", message->descriptor->short_name, field->name);
     const struct spec_rule *rule = spec_rules_find(name);
     ASSERT(rule);
-    return field_is_set(message, field) ? check_elements(message, field, rule, path, err)
-                                        : fill_field(message, field, rule, path, err);
+    return field_is_set(message, field) ? check_elements(message, field, rule, path, unbuilt, err)
+                                        : fill_field(message, field, rule, path, unbuilt, err);
 }
 
 /* A choice stands under its field's own path; an empty one gets its message member. */
-static int check_choice(ProtobufCMessage *choice, struct buf *path, struct error *err)
+static int check_choice(ProtobufCMessage *choice, struct buf *path, struct spec_unbuilt *unbuilt,
+                        struct error *err)
 {
     const ProtobufCFieldDescriptor *chosen = field_chosen(choice);
     if (!chosen) {
         chosen = field_choice_member(choice->descriptor, true);
         field_add_message(choice, chosen);
     }
-    return check_field(choice, chosen, path, err);
+    return check_field(choice, chosen, path, unbuilt, err);
 }
 
-static int check_message(ProtobufCMessage *message, struct buf *path, struct error *err)
+static int check_message(ProtobufCMessage *message, struct buf *path, struct spec_unbuilt *unbuilt,
+                         struct error *err)
 {
     /* A newer client's field that this version can't obey must not be dropped in silence. */
     if (message->n_unknown_fields) {
@@ -101,13 +112,13 @@ static int check_message(ProtobufCMessage *message, struct buf *path, struct err
                          path->data, path->len ? ": " : "", message->unknown_fields[0].tag);
     }
     if (field_is_choice(message->descriptor)) {
-        return check_choice(message, path, err);
+        return check_choice(message, path, unbuilt, err);
     }
     size_t before = path->len;
     for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *field = &message->descriptor->fields[i];
         buf_printf(path, "%s%s", before ? "." : "", field->name);
-        if (check_field(message, field, path, err)) {
+        if (check_field(message, field, path, unbuilt, err)) {
             return -1;
         }
         path->len = before;
@@ -215,14 +226,15 @@ static int check_backend(const JobSpec *spec, struct error *err)
     return 0;
 }
 
-int spec_check(JobSpec *spec, struct error *err)
+/* unbuilt NULL: what isn't built is refused. */
+static int check(JobSpec *spec, struct spec_unbuilt *unbuilt, struct error *err)
 {
     if (text_check_message(&spec->base, TEXT_LEN_MAX, err)) {
         return -1;
     }
     struct buf path = {0};
     buf_puts(&path, "");
-    int rc = check_message(&spec->base, &path, err);
+    int rc = check_message(&spec->base, &path, unbuilt, err);
     buf_free(&path);
     if (rc) {
         return -1;
@@ -230,10 +242,21 @@ int spec_check(JobSpec *spec, struct error *err)
     const ParallelSpec *layout = spec_layout(spec);
     if (check_sources(spec, err) || check_duration(spec->training, err) ||
         check_devices(spec->resources, layout, err) || check_batch(spec->training, layout, err) ||
-        check_backend(spec, err)) {
+        check_backend(spec, err) || layout_rules_check(spec, err)) {
         return -1;
     }
     return 0;
+}
+
+int spec_check(JobSpec *spec, struct error *err)
+{
+    return check(spec, NULL, err);
+}
+
+int spec_check_plan(JobSpec *spec, struct spec_unbuilt *unbuilt, struct error *err)
+{
+    ASSERT(unbuilt->num == 0);
+    return check(spec, unbuilt, err);
 }
 
 /* ---- of a checked spec ---------------------------------------------------------------------- */
@@ -259,6 +282,9 @@ int64_t spec_checkpoint_interval(const JobSpec *spec)
 {
     const char *text = spec->checkpoint->interval;
     int64_t value;
+    if (strcmp(text, "auto") == 0) {
+        return -1;
+    }
     bool whole = number_i64(text, strlen(text), &value);
     ASSERT(whole && value >= 0);
     return value;

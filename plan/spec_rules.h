@@ -26,8 +26,9 @@ struct spec_rule {
     const char *words;   /* built, separated by spaces */
     const char *later;   /* known and not built, separated by spaces */
     const char *unbuilt; /* what a value other than the default would ask for; NULL: it is built */
-    const char *fill;    /* YAML of the default where a descriptor can't hold one (lists) */
-    size_t max_count;    /* of a list */
+    const char *unplanned; /* words of later that can't be planned either; "*": the field can't */
+    const char *fill;      /* YAML of the default where a descriptor can't hold one (lists) */
+    size_t max_count;      /* of a list */
     bool required;
 };
 

@@ -85,6 +85,20 @@ static bool has_word(const struct spec_words *words, const char *word)
     return false;
 }
 
+/* A word that is known and not built: noted where it can be planned. */
+static bool note_word(const char *path, const struct spec_rule *rule, const char *word,
+                      struct spec_unbuilt *unbuilt)
+{
+    struct spec_words later, never;
+    spec_words_split(&later, rule->later, NULL);
+    spec_words_split(&never, rule->unplanned, NULL);
+    if (!unbuilt || !has_word(&later, word) || has_word(&never, word)) {
+        return false;
+    }
+    spec_unbuilt_add(unbuilt, "%s: %s is not built yet", path, word);
+    return true;
+}
+
 /* also: what else than a word is possible; may be empty. */
 static int fail_word(const char *path, const struct spec_rule *rule, const char *shown,
                      const char *word, const char *also, struct error *err)
@@ -117,11 +131,11 @@ static int fail_word(const char *path, const struct spec_rule *rule, const char 
 }
 
 static int check_word(const char *path, const struct spec_rule *rule, const char *shown,
-                      const char *word, struct error *err)
+                      const char *word, struct spec_unbuilt *unbuilt, struct error *err)
 {
     struct spec_words built;
     spec_words_split(&built, rule->words, NULL);
-    if (has_word(&built, word)) {
+    if (has_word(&built, word) || note_word(path, rule, word, unbuilt)) {
         return 0;
     }
     /* A choice of word or mapping: without built words only the mapping is left. */
@@ -130,13 +144,13 @@ static int check_word(const char *path, const struct spec_rule *rule, const char
 
 /* A word or a whole number. */
 static int check_word_or_number(const char *path, const struct spec_rule *rule, const char *shown,
-                                const char *word, struct error *err)
+                                const char *word, struct spec_unbuilt *unbuilt, struct error *err)
 {
     struct spec_words built;
     spec_words_split(&built, rule->words, NULL);
     int64_t number;
     bool is_number = number_i64(word, strlen(word), &number);
-    if (has_word(&built, word) ||
+    if (has_word(&built, word) || note_word(path, rule, word, unbuilt) ||
         (is_number && (double)number >= rule->min && (double)number <= rule->max)) {
         return 0;
     }
@@ -199,7 +213,8 @@ static int check_path(const char *path, const char *shown, const char *file, str
 /* ---- all of it ------------------------------------------------------------------------------ */
 
 static int check_kind(const char *path, const struct spec_rule *rule,
-                      const ProtobufCFieldDescriptor *field, const void *at, struct error *err)
+                      const ProtobufCFieldDescriptor *field, const void *at,
+                      struct spec_unbuilt *unbuilt, struct error *err)
 {
     char shown[SHOWN_MAX];
     const char *text = NULL;
@@ -214,10 +229,10 @@ static int check_kind(const char *path, const struct spec_rule *rule,
     case SPEC_POSITIVE:
         return check_number(path, rule, field, at, err);
     case SPEC_WORD:
-        return check_word(path, rule, shown, text, err);
+        return check_word(path, rule, shown, text, unbuilt, err);
     case SPEC_PRIORITY:
     case SPEC_INTERVAL:
-        return check_word_or_number(path, rule, shown, text, err);
+        return check_word_or_number(path, rule, shown, text, unbuilt, err);
     case SPEC_NAME:
         return check_name(path, shown, text, err);
     case SPEC_TAG:
@@ -225,6 +240,10 @@ static int check_kind(const char *path, const struct spec_rule *rule,
     case SPEC_PATH:
         return check_path(path, shown, text, err);
     case SPEC_UNBUILT:
+        if (unbuilt && !rule->unplanned) {
+            spec_unbuilt_add(unbuilt, "%s: %s is not built yet", path, rule->unbuilt);
+            return 0;
+        }
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: %s is not built yet; leave it out", path,
                          rule->unbuilt);
     }
@@ -232,13 +251,21 @@ static int check_kind(const char *path, const struct spec_rule *rule,
 }
 
 int spec_value_check(const char *path, const struct spec_rule *rule,
-                     const ProtobufCFieldDescriptor *field, const void *at, struct error *err)
+                     const ProtobufCFieldDescriptor *field, const void *at,
+                     struct spec_unbuilt *unbuilt, struct error *err)
 {
-    if (check_kind(path, rule, field, at, err)) {
+    if (check_kind(path, rule, field, at, unbuilt, err)) {
         return -1;
+    }
+    if (rule->kind == SPEC_UNBUILT) {
+        return 0;
     }
     const void *value = field->type == PROTOBUF_C_TYPE_STRING ? *(const void *const *)at : at;
     if (!rule->unbuilt || same_value(field, value, field->default_value)) {
+        return 0;
+    }
+    if (unbuilt) {
+        spec_unbuilt_add(unbuilt, "%s: %s is not built yet", path, rule->unbuilt);
         return 0;
     }
     char shown[SHOWN_MAX], fallback[SHOWN_MAX];

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/cluster.h"
 #include "plan/plan.h"
 #include "plan/spec_check.h"
 #include "proto/text.h"
@@ -258,15 +259,22 @@ static int on_plan_probed(void *controller, struct mail *base, struct error *err
     if (!m->reply) {
         return fail_probe(c, m, err);
     }
+    /* Checked before; it says once more what isn't built. */
+    JobSpec *spec = (JobSpec *)text_clone(&r->spec->base);
+    struct spec_unbuilt unbuilt = {0};
+    ASSERT(spec_check_plan(spec, &unbuilt, err) == 0);
     ClusterSpec *own = topology_cluster(controller_topology(c), NULL);
-    struct plan_input in = {.spec = r->spec,
+    struct plan_input in = {.spec = spec,
                             .model = m->reply->model,
                             .train = (const DataFacts *const *)m->reply->sources,
                             .num_train = m->reply->n_sources,
-                            .cluster = r->cluster ? r->cluster : own};
+                            .cluster = r->cluster ? r->cluster : own,
+                            .unbuilt = &unbuilt};
     Plan *plan;
     int rc = plan_build(&in, &plan, err);
     msg_free(own);
+    msg_free(spec);
+    spec_unbuilt_free(&unbuilt);
     if (rc != 0) {
         return -1;
     }
@@ -274,6 +282,8 @@ static int on_plan_probed(void *controller, struct mail *base, struct error *err
     RankedPlan *ranked = msg_new(&ranked_plan__descriptor);
     ranked->summary = plan_summary(plan);
     ranked->plan = plan;
+    ranked->step_s = plan_step_seconds(plan);
+    ranked->has_step_s = ranked->step_s > 0;
     msg_push(&reply->plans, &reply->n_plans, ranked);
     controller_reply(c, base->call, reply);
     return 0;
@@ -286,8 +296,13 @@ int submit_on_plan(void *controller, struct mail *m, struct error *err)
     if (!r->spec) {
         return error_set(err, ERR_INVALID_ARGUMENT, "spec: missing");
     }
-    if (check_tenant(c, r->spec, call_caller(m->call), err) != 0 || spec_check(r->spec, err) != 0 ||
-        check_paths(c, r->spec, call_caller(m->call), err) != 0) {
+    struct spec_unbuilt unbuilt = {0};
+    int rc = check_tenant(c, r->spec, call_caller(m->call), err) != 0 ||
+             spec_check_plan(r->spec, &unbuilt, err) != 0 ||
+             (r->cluster && cluster_check("cluster", r->cluster, err) != 0) ||
+             check_paths(c, r->spec, call_caller(m->call), err) != 0;
+    spec_unbuilt_free(&unbuilt);
+    if (rc != 0) {
         return -1;
     }
     controller_probe(

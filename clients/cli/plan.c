@@ -18,6 +18,7 @@ struct planning {
     struct job_file file;
     ProbeReply *facts;
     ClusterSpec *cluster;
+    struct spec_unbuilt unbuilt;
     Plan *plan;
     PlanSummary *summary;
 };
@@ -36,6 +37,7 @@ static void planning_free(struct planning *p)
     if (p->facts) {
         probe_reply__free_unpacked(p->facts, NULL);
     }
+    spec_unbuilt_free(&p->unbuilt);
     job_file_free(&p->file);
 }
 
@@ -50,7 +52,7 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
     if (job_file_read(&p->file, file, sets->items, sets->num, err) != 0) {
         return -1;
     }
-    if (spec_check(p->file.spec, err) != 0) {
+    if (spec_check_plan(p->file.spec, &p->unbuilt, err) != 0) {
         return fail(p, err);
     }
     if (cluster_file && cluster_read(cluster_file, &p->cluster, err) != 0) {
@@ -66,7 +68,8 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
                             .model = p->facts->model,
                             .train = (const DataFacts *const *)p->facts->sources,
                             .num_train = p->facts->n_sources,
-                            .cluster = p->cluster};
+                            .cluster = p->cluster,
+                            .unbuilt = &p->unbuilt};
     if (plan_build(&in, &p->plan, err) != 0) {
         return fail(p, err);
     }

@@ -58,10 +58,10 @@ static bool readable_dtype(enum st_dtype t)
 }
 
 static void check_param(const struct st_folder *folder, const ParamDef *def, int64_t layer,
-                        struct faults *faults)
+                        int64_t expert, struct faults *faults)
 {
     char name[PARAM_NAME_MAX];
-    ASSERT(family_param_name(def, layer, name, sizeof name));
+    ASSERT(family_expert_name(def, layer, expert, name, sizeof name));
     const struct st_file *file;
     const struct st_tensor *t = st_folder_find(folder, name, &file);
     if (!t) {
@@ -81,25 +81,35 @@ static void check_param(const struct st_folder *folder, const ParamDef *def, int
     }
 }
 
+/* A number without leading zeros, below max, where text begins; *end is behind it. */
+static bool match_number(const char *text, int64_t max, const char **end)
+{
+    if (*text < '0' || *text > '9' || (text[0] == '0' && text[1] >= '0' && text[1] <= '9')) {
+        return false;
+    }
+    char *after;
+    errno = 0;
+    long long number = strtoll(text, &after, 10);
+    *end = after;
+    return errno == 0 && number < max;
+}
+
 /* Is a tensor's name one of the defs'? "model.layers.7.x" against "model.layers.{layer}.x". */
 static bool matches_def(const char *name, const ParamDef *def, int64_t num_layers)
 {
-    const char *mark = strstr(def->name, "{layer}");
-    if (!mark) {
-        return strcmp(name, def->name) == 0;
+    const char *want = def->name;
+    while (*want) {
+        bool layer = strncmp(want, "{layer}", 7) == 0;
+        if (layer || strncmp(want, "{expert}", 8) == 0) {
+            if (!match_number(name, layer ? num_layers : def->num_experts, &name)) {
+                return false;
+            }
+            want += layer ? 7 : 8;
+        } else if (*want++ != *name++) {
+            return false;
+        }
     }
-    size_t head = (size_t)(mark - def->name);
-    if (strncmp(name, def->name, head) != 0) {
-        return false;
-    }
-    char *end;
-    const char *digits = name + head;
-    if (*digits < '0' || *digits > '9' || (digits[0] == '0' && digits[1] != '.')) {
-        return false;
-    }
-    errno = 0;
-    long long layer = strtoll(digits, &end, 10);
-    return errno == 0 && layer < num_layers && strcmp(end, mark + strlen("{layer}")) == 0;
+    return *name == 0;
 }
 
 /* Old exports carry RoPE's frequencies, which are computed here, and some a tied head twice. */
@@ -133,7 +143,10 @@ static void check_tensors(const struct st_folder *folder, const ModelConfig *con
     for (size_t d = 0; d < num_defs; d++) {
         bool block = defs[d]->unit == UNIT_BLOCK;
         for (int64_t l = 0; l < (block ? config->num_hidden_layers : 1); l++) {
-            check_param(folder, defs[d], l, faults);
+            int64_t experts = defs[d]->num_experts > 0 ? defs[d]->num_experts : 1;
+            for (int64_t e = 0; e < experts; e++) {
+                check_param(folder, defs[d], l, e, faults);
+            }
         }
     }
     check_unknown(folder, config, defs, num_defs, faults);

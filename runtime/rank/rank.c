@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "plan/mesh.h"
+#include "plan/plan.h"
 #include "plan/spec_check.h"
 #include "runtime/ckpt/ckpt.h"
 #include "runtime/rank/state.h"
@@ -21,6 +22,8 @@ static int find_place(struct rank *r, struct error *err)
     if (r->idx < 0 || r->idx >= mesh->num_ranks)
         return error_set(err, ERR_INVALID_ARGUMENT, "there is no rank %d of %lld", r->idx,
                          (long long)mesh->num_ranks);
+    if (plan_check_built(r->plan, err) != 0)
+        return -1;
     if (mesh->data != mesh->num_ranks || r->plan->n_stages != 1)
         return error_set(err, ERR_UNIMPLEMENTED, "this runtime knows the data axis alone");
     struct mesh_coord coord = mesh_coord(mesh, r->idx);

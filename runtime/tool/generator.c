@@ -53,7 +53,10 @@ static int read_config(struct generator *g, const char *dir, struct error *err)
         return -1;
     int rc = config_parse(path, text, len, &g->config, err);
     free(text);
-    return rc != 0 ? -1 : config_check(path, g->config, err);
+    return rc != 0 || config_check(path, g->config, err) != 0 ||
+                   family_check_built(path, g->config, err) != 0
+               ? -1
+               : 0;
 }
 
 /* The table of a plan with one stage that holds the whole model. */

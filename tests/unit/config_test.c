@@ -119,7 +119,7 @@ static void what_we_cannot_compute_is_refused_by_name(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"{\"model_type\": \"gpt2\"}", "model_type \"gpt2\" is not supported"},
+        {"{\"model_type\": \"bert\"}", "model_type \"bert\" is not supported"},
         {"{" BASE ", \"hidden_act\": \"gelu\"}", "hidden_act \"gelu\""},
         {"{" BASE ", \"attention_bias\": true}", "attention_bias true"},
         {"{" BASE ", \"mlp_bias\": true}", "mlp_bias true"},

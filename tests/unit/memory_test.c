@@ -28,6 +28,17 @@ static int teardown(void **state)
     return 0;
 }
 
+/* All blocks and the head on one rank, of so many data ranks. */
+static void estimate(MemoryEstimate *m, int64_t num_params, int64_t data)
+{
+    struct memory_load load = {.dense_numel = num_params,
+                               .unit_numel = num_params,
+                               .num_layers = c->config.num_hidden_layers,
+                               .has_head = true};
+    c->layout.data = data;
+    memory_estimate(m, &c->config, &c->spec, &load);
+}
+
 /* fp32 training: weight, gradient, two moments of 4 bytes; sgd keeps no moments; fp64 twice. */
 static void state_bytes_a_parameter_follow_precision_and_optimizer(void **state)
 {
@@ -52,8 +63,8 @@ static void state_of_known_models_is_as_published(void **state)
     } cases[] = {{8030261248, 128.5}, {7500000000, 120}, {70000000000, 1120}};
     for (size_t i = 0; i < 3; i++) {
         MemoryEstimate one, many;
-        memory_estimate(&one, &c->config, &c->spec, cases[i].num_params, 1);
-        memory_estimate(&many, &c->config, &c->spec, cases[i].num_params, 64);
+        estimate(&one, cases[i].num_params, 1);
+        estimate(&many, cases[i].num_params, 64);
         int64_t sum = one.params_bytes + one.grads_bytes + one.optimizer_bytes;
         assert_int_equal(sum, 16 * cases[i].num_params);
         assert_true((double)sum / 1e9 > cases[i].gb - 0.05);
@@ -70,7 +81,7 @@ static void activations_add_up_from_the_saved_tensors(void **state)
     c->training.seq_len = 2048;
     c->training.micro_batch_size = 2;
     MemoryEstimate m;
-    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
+    estimate(&m, 1000, 1);
     int64_t block = 4 * 4096 + 2 * 4096 + 2 * 1024 + 3 * 14336 + 32 + 2;
     int64_t rows = 2 * 2048;
     assert_int_equal(m.activations_bytes, rows * 4 * (32 * block + 2 * 4096 + 1));
@@ -89,16 +100,16 @@ static void background_saves_need_a_copy(void **state)
     CheckpointSpec checkpoint = CHECKPOINT_SPEC__INIT;
     MemoryEstimate m;
     c->spec.checkpoint = &checkpoint;
-    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
+    estimate(&m, 1000, 1);
     assert_int_equal(m.snapshot_bytes, 0);
     checkpoint.interval = (char *)"10";
-    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
+    estimate(&m, 1000, 1);
     assert_int_equal(m.snapshot_bytes, 12 * 1000);
     c->optimizer.name = (char *)"sgd";
-    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
+    estimate(&m, 1000, 1);
     assert_int_equal(m.snapshot_bytes, 4 * 1000);
     checkpoint.async = 0;
-    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
+    estimate(&m, 1000, 1);
     assert_int_equal(m.snapshot_bytes, 0);
 }
 
@@ -108,9 +119,9 @@ static void only_gradients_lie_in_the_shared_segment(void **state)
 {
     (void)state;
     MemoryEstimate m;
-    memory_estimate(&m, &c->config, &c->spec, 1000, 1);
+    estimate(&m, 1000, 1);
     assert_int_equal(m.shared_bytes, 0);
-    memory_estimate(&m, &c->config, &c->spec, 1000, 2);
+    estimate(&m, 1000, 2);
     assert_int_equal(m.shared_bytes, 4096 + MEMORY_COMM_BYTES);
     assert_true(m.shared_bytes >= m.grads_bytes);
 }
@@ -122,7 +133,7 @@ static void absurd_sizes_do_not_overflow(void **state)
     c->training.seq_len = INT64_MAX;
     c->training.micro_batch_size = INT64_MAX;
     MemoryEstimate m;
-    memory_estimate(&m, &c->config, &c->spec, (int64_t)1 << 50, 2);
+    estimate(&m, (int64_t)1 << 50, 2);
     assert_int_equal(m.activations_bytes, MEMORY_MAX_BYTES);
     assert_true(m.total_bytes > MEMORY_MAX_BYTES);
 }

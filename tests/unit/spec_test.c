@@ -112,7 +112,7 @@ static const struct {
                                     "all_gather, ulysses; did you mean ring?"},
     {"parallel=automatic", "parallel: \"automatic\" is not auto or the fields of a mapping"},
     {"resources.type=h10",
-     "resources.type: \"h10\" is not one of any, cpu, a100, h100, h200, b200; did you mean h100?"},
+     "resources.type: \"h10\" is not one of any, cpu, a100, h100, h200, b200, gb200; did you mean h100?"},
     {"resources.backend=gpu", "resources.backend: \"gpu\" is not one of auto, ref, cpu, cuda; did "
                               "you mean cpu?"},
     {"checkpoint.interval=often", "checkpoint.interval: \"often\" is not auto or a whole number "

@@ -1,0 +1,128 @@
+#include "model/config_family.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is(const ModelConfig *c, const char *model_type)
+{
+    return strcmp(c->model_type, model_type) == 0;
+}
+
+static bool has_experts(const ModelConfig *c)
+{
+    return is(c, "mixtral") || is(c, "qwen3_moe");
+}
+
+/* ---- what would change the arithmetic and isn't known ---- */
+
+static int check_activation(const struct config_reader *r, const char *key, const char *known)
+{
+    const json_t *v = json_object_get(r->root, key);
+    const char *word = json_string_value(v);
+    size_t len = strlen(known);
+    if (!v || json_is_null(v) ||
+        (word && strncmp(word, known, len) == 0 && (!word[len] || word[len] == '_'))) {
+        return 0;
+    }
+    char found[64], wanted[64];
+    snprintf(found, sizeof found, "\"%.40s\"", word ? word : "?");
+    snprintf(wanted, sizeof wanted, "%s is", known);
+    return config_refuse(r, key, found, wanted);
+}
+
+/* Qwen's files name a window and say whether it is used. */
+static int check_window(const struct config_reader *r)
+{
+    const json_t *used = json_object_get(r->root, "use_sliding_window");
+    if (json_is_false(used)) {
+        return 0;
+    }
+    return config_refuse_present(r, "sliding_window");
+}
+
+static int check_experts(const struct config_reader *r, const ModelConfig *c)
+{
+    if (!has_experts(c)) {
+        return config_refuse_present(r, "num_local_experts") != 0 ||
+                       config_refuse_present(r, "num_experts") != 0
+                   ? -1
+                   : 0;
+    }
+    const json_t *dense = json_object_get(r->root, "mlp_only_layers");
+    if (json_array_size(dense) > 0) {
+        return config_refuse(r, "mlp_only_layers", "with layers in it",
+                             "all layers have to have experts");
+    }
+    return config_refuse_unless(r, "decoder_sparse_step", 1);
+}
+
+int config_family_check(const struct config_reader *r, const ModelConfig *c)
+{
+    static const char *const bools[] = {"attention_bias", "mlp_bias", "use_qk_norm"};
+    if (is(c, "gpt2")) {
+        return check_activation(r, "activation_function", "gelu");
+    }
+    if (check_activation(r, "hidden_act", "silu") != 0) {
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof bools / sizeof bools[0]; i++) {
+        if (config_refuse_true(r, bools[i]) != 0) {
+            return -1;
+        }
+    }
+    return check_window(r) != 0 || config_refuse_present(r, "quantization_config") != 0 ||
+                   check_experts(r, c) != 0 || config_refuse_unless(r, "pretraining_tp", 1) != 0 ||
+                   config_refuse_unless(r, "attention_dropout", 0) != 0 ||
+                   config_refuse_unless(r, "partial_rotary_factor", 1) != 0
+               ? -1
+               : 0;
+}
+
+/* ---- sizes ---- */
+
+static int read_experts(const struct config_reader *r, ModelConfig *c)
+{
+    bool mixtral = is(c, "mixtral");
+    return config_read_int(r, mixtral ? "num_local_experts" : "num_experts", true, &c->num_experts,
+                           &c->has_num_experts) != 0 ||
+                   config_read_int(r, "num_experts_per_tok", true, &c->num_experts_per_tok,
+                                   &c->has_num_experts_per_tok) != 0 ||
+                   config_read_int(r, mixtral ? "intermediate_size" : "moe_intermediate_size", true,
+                                   &c->moe_intermediate_size, &c->has_moe_intermediate_size) != 0
+               ? -1
+               : 0;
+}
+
+static int read_gpt2(const struct config_reader *r, ModelConfig *c)
+{
+    c->has_tie_word_embeddings = 1;
+    c->tie_word_embeddings = 1;
+    if (config_read_int(r, "n_embd", true, &c->hidden_size, &c->has_hidden_size) != 0 ||
+        config_read_int(r, "n_inner", false, &c->intermediate_size, &c->has_intermediate_size) !=
+            0 ||
+        config_read_int(r, "n_layer", true, &c->num_hidden_layers, &c->has_num_hidden_layers) !=
+            0 ||
+        config_read_int(r, "n_head", true, &c->num_attention_heads, &c->has_num_attention_heads) !=
+            0 ||
+        config_read_int(r, "n_positions", true, &c->max_position_embeddings,
+                        &c->has_max_position_embeddings) != 0 ||
+        config_read_int(r, "vocab_size", true, &c->vocab_size, &c->has_vocab_size) != 0 ||
+        config_read_double(r, r->root, "layer_norm_epsilon", false, &c->rms_norm_eps,
+                           &c->has_rms_norm_eps) != 0) {
+        return -1;
+    }
+    if (!c->has_intermediate_size && c->hidden_size > 0 && c->hidden_size < INT32_MAX) {
+        c->has_intermediate_size = 1;
+        c->intermediate_size = 4 * c->hidden_size;
+    }
+    return 0;
+}
+
+int config_family_read(const struct config_reader *r, ModelConfig *c, bool *all)
+{
+    *all = is(c, "gpt2");
+    if (*all) {
+        return read_gpt2(r, c);
+    }
+    return has_experts(c) ? read_experts(r, c) : 0;
+}

@@ -1,0 +1,13 @@
+/* Families that can be planned and not trained yet. */
+#ifndef TANDEM_MODEL_FAMILY_OTHERS_H
+#define TANDEM_MODEL_FAMILY_OTHERS_H
+
+#include "model/family.h"
+
+extern const struct family family_qwen2;
+extern const struct family family_qwen3;
+extern const struct family family_mixtral;
+extern const struct family family_qwen3_moe;
+extern const struct family family_gpt2;
+
+#endif

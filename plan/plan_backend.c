@@ -1,0 +1,48 @@
+/* Which backend runs it. */
+#include "plan/plan_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t num_cpu_devices(const ClusterSpec *cluster)
+{
+    int64_t num = 0;
+    for (size_t i = 0; i < cluster->n_nodes; i++) {
+        for (size_t j = 0; j < cluster->nodes[i]->n_devices; j++) {
+            const char *type = cluster->nodes[i]->devices[j]->type;
+            num += !type || strcmp(type, "cpu") == 0;
+        }
+    }
+    return num;
+}
+
+/* A job to be started needs CPU devices. One to look at goes on what its type says, or on the
+ * others where there are too few. */
+static bool wants_gpu(const Plan *plan, const struct plan_input *in)
+{
+    const ResourcesSpec *r = plan->spec->resources;
+    if (!in->unbuilt) {
+        return false;
+    }
+    if (r && r->type && strcmp(r->type, "any") != 0) {
+        return strcmp(r->type, "cpu") != 0;
+    }
+    return num_cpu_devices(in->cluster) < plan->mesh->num_ranks;
+}
+
+int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
+{
+    const ResourcesSpec *r = plan->spec->resources;
+    bool fp64 = strcmp(plan->spec->training->precision, "fp64") == 0;
+    const char *word = r && r->backend ? r->backend : "auto";
+    if (strcmp(word, "auto") == 0) {
+        word = wants_gpu(plan, in) ? "cuda" : fp64 ? "ref" : "cpu";
+    }
+    if (fp64 && strcmp(word, "cpu") == 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "resources.backend: training.precision fp64 needs ref, not %s", word);
+    }
+    plan->backend = strdup(word);
+    ASSERT(plan->backend);
+    return 0;
+}

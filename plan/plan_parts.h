@@ -1,0 +1,21 @@
+/* Parts of plan_build. Private to plan/plan*. */
+#ifndef TANDEM_PLAN_PLAN_PARTS_H
+#define TANDEM_PLAN_PLAN_PARTS_H
+
+#include <stdbool.h>
+
+#include "plan/plan.h"
+
+void plan_add_note(Plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void plan_add_unbuilt(Plan *plan, const char *line);
+
+/* Parameter table; stages with their layers, flat size, buckets and, where the runtime can run it,
+ * actions. */
+int plan_set_stages(Plan *plan, struct error *err);
+/* The largest over all stages; each stage's in a note. */
+int plan_set_memory(Plan *plan, struct error *err);
+
+/* ref, cpu or cuda, from what the job says and what there is. */
+int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err);
+
+#endif

@@ -1,0 +1,174 @@
+/* What the ranks of each stage hold and do. */
+#include "plan/plan_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "model/family.h"
+#include "plan/buckets.h"
+#include "plan/memory.h"
+#include "plan/params.h"
+#include "plan/schedule.h"
+#include "plan/stages.h"
+#include "proto/text.h"
+
+/* Of the symbolic table: one block's parameters. */
+#define TABLE_MAX_BYTES ((size_t)1 << 20)
+/* Buckets of all stages of a plan that is only looked at. */
+#define PLANNED_BUCKETS_MAX 12288
+
+static int set_params(Plan *plan, struct error *err)
+{
+    const ModelConfig *config = plan->model->config;
+    struct arena arena = {.max_bytes = TABLE_MAX_BYTES};
+    ParamDef **defs;
+    size_t num;
+    int rc = family_find(config->model_type)->params(config, &arena, &defs, &num, err);
+    if (rc == 0) {
+        plan->params = calloc(num, sizeof(ParamDef *));
+        ASSERT(plan->params);
+        for (size_t i = 0; i < num; i++) {
+            plan->params[plan->n_params++] = (ParamDef *)text_clone(&defs[i]->base);
+        }
+    }
+    arena_free(&arena);
+    return rc;
+}
+
+/* ---- buckets and actions ---- */
+
+static bool can_run(const Plan *plan)
+{
+    const Mesh *m = plan->mesh;
+    return m->data == m->num_ranks && m->expert == 1 &&
+           plan->spec->parallel->layout->zero_stage == 0;
+}
+
+/* A plan to look at gets larger buckets where there would be very many. */
+static double bucket_size_mb(const Plan *plan, const struct param_table *t, int64_t grad_size)
+{
+    double mb = plan->spec->parallel->layout->bucket_mb;
+    if (can_run(plan)) {
+        return mb;
+    }
+    double total = (double)t->flat_numel * (double)grad_size / 1048576.0;
+    double most = (double)(PLANNED_BUCKETS_MAX / plan->n_stages);
+    if (most > BUCKETS_MAX) {
+        most = BUCKETS_MAX;
+    }
+    /* Buckets end with a parameter: at most twice as many as full ones. */
+    double least = 2 * total / (most > 1 ? most : 1);
+    return mb < least ? least : mb;
+}
+
+static int set_stage(Plan *plan, int32_t idx, struct error *err)
+{
+    Stage *stage = plan->stages[idx];
+    struct param_table table;
+    if (params_expand(plan, idx, &table, err) != 0) {
+        return -1;
+    }
+    stage->has_flat_numel = 1;
+    stage->flat_numel = table.flat_numel;
+    int64_t size = memory_grad_size(plan->spec->training);
+    int rc = buckets_build(stage, &table, bucket_size_mb(plan, &table, size), size, err);
+    params_free(&table);
+    if (rc == 0 && can_run(plan)) {
+        schedule_data_parallel(stage, plan->micro_batches, family_num_units(plan->model->config),
+                               plan->mesh->data > 1);
+    }
+    return rc;
+}
+
+int plan_set_stages(Plan *plan, struct error *err)
+{
+    if (set_params(plan, err) != 0) {
+        return -1;
+    }
+    stages_build(plan);
+    for (size_t i = 0; i < plan->n_stages; i++) {
+        if (set_stage(plan, (int32_t)i, err) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* ---- memory ---- */
+
+/* Sums of the table: experts apart, and the largest unit. */
+static void take_table(struct memory_load *load, const struct param_table *t)
+{
+    int64_t unit = 0;
+    for (int32_t i = 0; i < t->num_params; i++) {
+        const struct param *p = &t->params[i];
+        int64_t end = i + 1 < t->num_params ? t->params[i + 1].offset : t->flat_numel;
+        *(p->expert ? &load->expert_numel : &load->dense_numel) += end - p->offset;
+        unit = i > 0 && t->params[i - 1].unit == p->unit ? unit : 0;
+        unit += end - p->offset;
+        load->unit_numel = unit > load->unit_numel ? unit : load->unit_numel;
+    }
+}
+
+static int stage_memory(const Plan *plan, int32_t idx, MemoryEstimate *out, struct error *err)
+{
+    int64_t num_layers = plan->model->config->num_hidden_layers;
+    struct memory_load load = {.stage = idx,
+                               .num_layers = stage_num_layers(plan->stages[idx]),
+                               .has_head = stage_has_head(plan->stages[idx], num_layers),
+                               .gpu = strcmp(plan->backend, "cuda") == 0};
+    struct param_table table;
+    if (params_expand(plan, idx, &table, err) != 0) {
+        return -1;
+    }
+    take_table(&load, &table);
+    params_free(&table);
+    memory_estimate(out, plan->model->config, plan->spec, &load);
+    return 0;
+}
+
+/* "memory by stage, GB: 0 52.1, 1-14 50.0, 15 51.3"; equal neighbours in one. */
+static void note_stages(Plan *plan, const int64_t *totals)
+{
+    struct buf b = {0};
+    size_t runs = 0;
+    buf_puts(&b, "memory by stage, GB:");
+    for (size_t i = 0, end; i < plan->n_stages; i = end) {
+        for (end = i + 1; end < plan->n_stages && totals[end] == totals[i]; end++) {
+        }
+        if (++runs > 24) {
+            buf_printf(&b, ", and %zu more", plan->n_stages - i);
+            break;
+        }
+        buf_printf(&b, "%s %zu", runs > 1 ? "," : "", i);
+        if (end > i + 1) {
+            buf_printf(&b, "-%zu", end - 1);
+        }
+        buf_printf(&b, " %.2f", (double)totals[i] / 1e9);
+    }
+    plan_add_note(plan, "%s", b.data);
+    buf_free(&b);
+}
+
+int plan_set_memory(Plan *plan, struct error *err)
+{
+    plan->memory = malloc(sizeof *plan->memory);
+    int64_t *totals = calloc(plan->n_stages, sizeof *totals);
+    ASSERT(plan->memory && totals);
+    memory_estimate__init(plan->memory);
+    int rc = 0;
+    for (size_t i = 0; i < plan->n_stages && rc == 0; i++) {
+        MemoryEstimate m;
+        rc = stage_memory(plan, (int32_t)i, &m, err);
+        if (rc == 0 && (i == 0 || m.total_bytes > plan->memory->total_bytes)) {
+            *plan->memory = m;
+        }
+        totals[i] = rc == 0 ? m.total_bytes : 0;
+    }
+    if (rc == 0 && plan->n_stages > 1) {
+        note_stages(plan, totals);
+    }
+    free(totals);
+    return rc;
+}
