@@ -103,7 +103,7 @@ static int answer(struct lane *p, struct probe_mail *m, const struct buf *key)
         m->reply = strip_files((ProbeReply *)text_clone(&known->reply->base));
         return 0;
     }
-    if (!m->request->device_peak) {
+    if (!m->request->device_peak && !m->request->discover) {
         probe_cache_add(&p->cache, key->data, key->len, reply, now_ns);
     }
     m->reply = strip_files(reply);

@@ -7,6 +7,7 @@
 #include "kernels/cpu/peak.h"
 #include "proto/text.h"
 #include "runtime/probe/files.h"
+#include "runtime/probe/host.h"
 
 #define SOURCES_MAX 1024
 
@@ -58,6 +59,9 @@ static int answer(const ProbeRequest *request, const struct roots *roots, ProbeR
         reply->has_peak_flops_fp32 = reply->has_peak_flops_fp64 = 1;
         reply->peak_flops_fp32 = peak_flops(DTYPE_F32);
         reply->peak_flops_fp64 = peak_flops(DTYPE_F64);
+    }
+    if (request->discover) {
+        host_discover(reply);
     }
     return 0;
 }

@@ -1,0 +1,171 @@
+/* A management library like NVIDIA's for tests of discovery. FAKE_NVML says what it has:
+ *   dgx        8 H100, NVLinks to switches          bridge     4 A100, two pairs by direct links
+ *   rack       4 GB200 in clique 7 of a fabric      none       no GPU at all
+ *   lost       dgx, but GPU 3 doesn't answer        broken     does not initialise
+ *   many       says that it has 4000000000 GPUs     strange    names and words that aren't text
+ *   uncounted  can't count                          crash      dies of a bad pointer
+ * FAKE_OLD (when compiled): a driver of the time before fabrics. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OK = 0, UNKNOWN = 999, NOT_SUPPORTED = 3, NOT_FOUND = 6, MISMATCH = 18, LOST = 15 };
+
+struct memory {
+    unsigned long long total, free, used;
+};
+struct pci_info {
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+    char bus_id[32];
+};
+struct fabric_info {
+    unsigned char cluster_uuid[16];
+    int status;
+    unsigned clique;
+    unsigned char state;
+};
+struct gpu {
+    int index;
+};
+
+int nvmlInit_v2(void);
+int nvmlShutdown(void);
+const char *nvmlErrorString(int rc);
+int nvmlDeviceGetCount_v2(unsigned *num);
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **out);
+int nvmlDeviceGetName(struct gpu *g, char *name, unsigned size);
+int nvmlDeviceGetMemoryInfo(struct gpu *g, struct memory *m);
+int nvmlDeviceGetPciInfo_v3(struct gpu *g, struct pci_info *p);
+int nvmlDeviceGetNvLinkState(struct gpu *g, unsigned link, unsigned *state);
+int nvmlDeviceGetNvLinkRemoteDeviceType(struct gpu *g, unsigned link, unsigned *type);
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(struct gpu *g, unsigned link, struct pci_info *p);
+#ifndef FAKE_OLD
+int nvmlDeviceGetGpuFabricInfo(struct gpu *g, struct fabric_info *info);
+#endif
+
+static struct gpu gpus[64];
+
+static int is(const char *mode)
+{
+    const char *word = getenv("FAKE_NVML");
+    return word && strcmp(word, mode) == 0;
+}
+
+int nvmlInit_v2(void)
+{
+    if (is("crash")) {
+        raise(SIGSEGV);
+    }
+    return is("broken") ? MISMATCH : OK;
+}
+
+int nvmlShutdown(void)
+{
+    return OK;
+}
+
+const char *nvmlErrorString(int rc)
+{
+    if (is("strange")) {
+        return "\x1b[31m\xff\xfe words";
+    }
+    return rc == LOST       ? "GPU is lost"
+           : rc == MISMATCH ? "Driver/library version mismatch"
+                            : "other";
+}
+
+int nvmlDeviceGetCount_v2(unsigned *num)
+{
+    *num = is("dgx") || is("lost") || is("strange") ? 8
+           : is("rack") || is("bridge")             ? 4
+           : is("many")                             ? 4000000000u
+                                                    : 0;
+    return is("uncounted") ? UNKNOWN : OK;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **out)
+{
+    if (index >= sizeof gpus / sizeof *gpus) {
+        return NOT_FOUND;
+    }
+    if ((is("lost") || is("strange")) && index == 3) {
+        return LOST;
+    }
+    gpus[index].index = (int)index;
+    *out = &gpus[index];
+    return OK;
+}
+
+int nvmlDeviceGetName(struct gpu *g, char *name, unsigned size)
+{
+    (void)g;
+    if (is("strange")) {
+        memset(name, '\xe9', size); /* no end, no UTF-8 */
+        return OK;
+    }
+    snprintf(name, size, "%s",
+             is("rack")     ? "NVIDIA GB200"
+             : is("bridge") ? "NVIDIA A100-SXM4-80GB"
+                            : "NVIDIA H100 80GB HBM3");
+    return OK;
+}
+
+int nvmlDeviceGetMemoryInfo(struct gpu *g, struct memory *m)
+{
+    (void)g;
+    m->total = is("strange") ? ~0ull : 85520809984ull;
+    m->free = m->total;
+    m->used = 0;
+    return OK;
+}
+
+static void set_pci(struct pci_info *p, int index)
+{
+    memset(p, 0, sizeof *p);
+    p->domain = 1;
+    p->bus = (unsigned)(0x10 + index);
+}
+
+int nvmlDeviceGetPciInfo_v3(struct gpu *g, struct pci_info *p)
+{
+    set_pci(p, g->index);
+    return OK;
+}
+
+int nvmlDeviceGetNvLinkState(struct gpu *g, unsigned link, unsigned *state)
+{
+    (void)g;
+    *state = link < (is("bridge") ? 4u : 18u);
+    return OK;
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(struct gpu *g, unsigned link, unsigned *type)
+{
+    (void)g;
+    (void)link;
+    *type = is("bridge") ? 0 : is("strange") ? 255 : 2;
+    return OK;
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(struct gpu *g, unsigned link, struct pci_info *p)
+{
+    (void)link;
+    set_pci(p, g->index ^ 1);
+    return OK;
+}
+
+#ifndef FAKE_OLD
+int nvmlDeviceGetGpuFabricInfo(struct gpu *g, struct fabric_info *info)
+{
+    (void)g;
+    memset(info, 0, sizeof *info);
+    if (is("rack")) {
+        memset(info->cluster_uuid, 0xab, sizeof info->cluster_uuid);
+        info->clique = 7;
+    }
+    info->state = 3; /* a DGX says completed as well, of no cluster */
+    return is("bridge") ? NOT_SUPPORTED : OK;
+}
+#endif
