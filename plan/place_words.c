@@ -55,9 +55,9 @@ static bool batch_divides(const JobSpec *spec, int64_t data)
 {
     const TrainingSpec *t = spec ? spec->training : NULL;
     int64_t chunk;
-    return !t || (t->micro_batch_size > 0 &&
-                  !__builtin_mul_overflow(data, t->micro_batch_size, &chunk) &&
-                  t->global_batch_size % chunk == 0);
+    return !t ||
+           (t->micro_batch_size > 0 && !__builtin_mul_overflow(data, t->micro_batch_size, &chunk) &&
+            t->global_batch_size % chunk == 0);
 }
 
 /* The sizes still go together: what was carved out of the data axis, too. */

@@ -2,23 +2,201 @@
 
 #include <stdint.h>
 #include <stdio.h>
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/memory.h"
+/* ---- what is asked for ---- */
 
-static const NodeInfo *find_node(const ClusterSpec *cluster, const char *name)
+static int32_t as_size(int64_t size)
 {
-    for (size_t i = 0; i < cluster->n_nodes; i++) {
-        if (cluster->nodes[i]->name && strcmp(cluster->nodes[i]->name, name) == 0) {
-            return cluster->nodes[i];
-        }
-    }
-    return NULL;
+    return size > INT32_MAX ? INT32_MAX : (int32_t)size;
 }
 
-static const DeviceInfo *find_device(const NodeInfo *node, int32_t index)
+bool placement_request(struct place_request *out, const JobSpec *spec, const char *backend,
+                       int64_t mem_bytes)
+{
+    const ResourcesSpec *r = spec->resources;
+    if (!spec->parallel || spec->parallel->choice_case != PARALLEL_CHOICE__CHOICE_LAYOUT) {
+        return false;
+    }
+    const ParallelSpec *l = spec->parallel->layout;
+    *out = (struct place_request){
+        .data = as_size(l->data),
+        .pipeline = as_size(l->pipeline),
+        .context = as_size(l->context),
+        .tensor = as_size(l->tensor),
+        .expert = as_size(l->expert),
+        .shard = as_size(l->shard_size),
+        .type = r && r->type ? r->type : "any",
+        .nodes = r ? (const char *const *)r->nodes : NULL,
+        .num_nodes = r ? r->n_nodes : 0,
+        .mem_bytes = mem_bytes,
+    };
+    out->gpu_only = backend && strcmp(backend, "cuda") == 0;
+    out->cpu_only = backend && (strcmp(backend, "cpu") == 0 || strcmp(backend, "ref") == 0);
+    return true;
+}
+
+/* ---- no place ---- */
+
+static void where_words(const struct place_request *r, char *out, size_t size)
+{
+    if (r->num_nodes == 0) {
+        snprintf(out, size, "the cluster");
+    } else {
+        snprintf(out, size, "node %.60s%s", r->nodes[0],
+                 r->num_nodes > 1 ? " and the others named" : "");
+    }
+}
+
+/* " of type h100", " of one type", " of type cpu (resources.backend: cpu)" or nothing. */
+static void type_words(const struct fabric *f, const struct place_request *r, const Plan *plan,
+                       char *out, size_t size)
+{
+    out[0] = 0;
+    bool any = strcmp(r->type, "any") == 0;
+    int32_t type = any ? -1 : fabric_find_type(f, r->type);
+    if (!any) {
+        snprintf(out, size, " of type %.60s", r->type);
+        if (type >= 0 && (f->types[type].is_cpu ? r->gpu_only : r->cpu_only)) {
+            snprintf(out, size, " of type %.60s that resources.backend %.20s runs on", r->type,
+                     plan->backend);
+        }
+    } else if (f->num_types > 1) {
+        snprintf(out, size, " of one type");
+    }
+}
+
+static int refuse(const Plan *plan, const struct fabric *f, const struct place_request *r,
+                  enum place_result result, const struct place_lack *lack, struct error *err)
+{
+    char where[160], type[160], near[96] = "", words[192];
+    long long wanted = (long long)plan->mesh->num_ranks;
+    where_words(r, where, sizeof where);
+    type_words(f, r, plan, type, sizeof type);
+    place_lack_words(lack, result, words, sizeof words);
+    if (result == PLACE_FEW) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED,
+                         "resources.devices: %lld wanted, %s has %d%s but only %d of them are free",
+                         wanted, where, lack->total, type, lack->free);
+    }
+    if (result == PLACE_FRAGMENTED) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED,
+                         "resources.devices: %lld wanted, %s has %d%s, %d of them are free, but %s",
+                         wanted, where, lack->total, type, lack->free, words);
+    }
+    bool any_near = place_nearest(f, r, plan->spec, near, sizeof near);
+    const char *before = any_near ? "; " : "", *after = any_near ? " fits" : "";
+    if (lack->total < lack->need) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "resources.devices: %lld wanted, %s has %d%s%s%s%s", wanted, where,
+                         lack->total, type, before, near, after);
+    }
+    return error_set(err, ERR_FAILED_PRECONDITION,
+                     "parallel.tensor: %d x %d devices wanted, each %d in one fast domain; %s has "
+                     "room for %d x %d%s%s%s%s",
+                     lack->num_groups, lack->group, lack->group, where, lack->total_groups,
+                     lack->group, type, before, near, after);
+}
+
+/* ---- which devices ---- */
+
+/* Devices of the cluster that are neither held nor drained. */
+static struct free_map *free_devices(const struct fabric *f, const ClusterSpec *cluster)
+{
+    struct free_map *m = free_map_new(f);
+    for (size_t i = 0; i < cluster->n_nodes; i++) {
+        const NodeInfo *node = cluster->nodes[i];
+        for (size_t j = 0; j < node->n_devices; j++) {
+            const DeviceInfo *d = node->devices[j];
+            int32_t device =
+                d->drained || d->job_id != 0 ? fabric_find_device(f, node->name, d->index) : -1;
+            if (device >= 0) {
+                free_map_take(m, device);
+            }
+        }
+    }
+    return m;
+}
+
+static int use_given(const struct plan_input *in, const struct fabric *f, int32_t num_ranks,
+                     int32_t *devices, struct error *err)
+{
+    for (int32_t i = 0; i < num_ranks; i++) {
+        const RankPlacement *p = in->placement[i];
+        devices[i] = p->node ? fabric_find_device(f, p->node, p->device) : -1;
+        if (devices[i] < 0) {
+            return error_set(err, ERR_FAILED_PRECONDITION,
+                             "placement: device %d of node %s is not in the cluster", p->device,
+                             p->node ? p->node : "?");
+        }
+    }
+    return 0;
+}
+
+static int choose(Plan *plan, const struct fabric *f, const struct free_map *m,
+                  struct place_request *r, int32_t *devices, struct error *err)
+{
+    struct place_lack lack;
+    enum place_result result = place_find(m, r, devices, NULL, &lack);
+    if (result != PLACE_OK && r->mem_bytes > 0) {
+        /* That memory is short is said in other words, by placement_check_memory. */
+        r->mem_bytes = 0;
+        result = place_find(m, r, devices, NULL, &lack);
+    }
+    return result == PLACE_OK ? 0 : refuse(plan, f, r, result, &lack, err);
+}
+
+/* ---- what follows ---- */
+
+static RankPlacement *place_new(const char *node, int32_t device)
+{
+    RankPlacement *p = malloc(sizeof *p);
+    ASSERT(p);
+    rank_placement__init(p);
+    p->node = strdup(node);
+    ASSERT(p->node);
+    p->has_device = p->has_local_rank = p->has_local_ranks = 1;
+    p->device = device;
+    return p;
+}
+
+/* plan->placement; ranks of a node are counted in their order. */
+static void set_places(Plan *plan, const struct fabric *f, const int32_t *devices)
+{
+    size_t num = (size_t)plan->mesh->num_ranks;
+    int32_t *on_node = calloc((size_t)f->num_nodes, sizeof *on_node);
+    plan->placement = calloc(num, sizeof(RankPlacement *));
+    ASSERT(on_node && plan->placement);
+    for (size_t i = 0; i < num; i++) {
+        const struct fabric_device *d = &f->devices[devices[i]];
+        plan->placement[i] = place_new(f->nodes[d->node].name, d->index);
+        plan->placement[i]->local_rank = on_node[d->node]++;
+    }
+    plan->n_placement = num;
+    for (size_t i = 0; i < num; i++) {
+        plan->placement[i]->local_ranks = on_node[f->devices[devices[i]].node];
+    }
+    free(on_node);
+}
+
+static double info_peak(const DeviceInfo *d, const char *precision)
+{
+    if (strcmp(precision, "fp64") == 0) {
+        return d->peak_flops_fp64;
+    }
+    return strcmp(precision, "bf16") == 0 ? d->peak_flops_bf16 : d->peak_flops_fp32;
+}
+
+static double type_peak(const struct fabric_type *t, const char *precision)
+{
+    if (strcmp(precision, "fp64") == 0) {
+        return t->peak_fp64;
+    }
+    return strcmp(precision, "bf16") == 0 ? t->peak_bf16 : t->peak_fp32;
+}
+
+static const DeviceInfo *find_info(const NodeInfo *node, int32_t index)
 {
     for (size_t i = 0; i < node->n_devices; i++) {
         if (node->devices[i]->index == index) {
@@ -28,268 +206,90 @@ static const DeviceInfo *find_device(const NodeInfo *node, int32_t index)
     return NULL;
 }
 
-/* ---- first free devices ---- */
-
-static bool node_suits(const NodeInfo *node, const ResourcesSpec *r)
+/* Threads: the least over all nodes. Peak: the first device's, as measured, else its type's. */
+static void set_threads_and_peak(Plan *plan, const struct fabric *f, const int32_t *devices)
 {
-    if (!node->name) {
-        return false;
-    }
-    for (size_t i = 0; r && i < r->n_nodes; i++) {
-        if (strcmp(r->nodes[i], node->name) == 0) {
-            return true;
-        }
-    }
-    return !r || r->n_nodes == 0;
-}
-
-static bool device_suits(const DeviceInfo *d, const ResourcesSpec *r)
-{
-    return !r || !r->type || strcmp(r->type, "any") == 0 ||
-           (d->type && strcmp(r->type, d->type) == 0);
-}
-
-static RankPlacement *placement_new(const char *node, int32_t device)
-{
-    RankPlacement *p = malloc(sizeof *p);
-    ASSERT(p);
-    rank_placement__init(p);
-    p->node = strdup(node);
-    ASSERT(p->node);
-    p->has_device = 1;
-    p->device = device;
-    return p;
-}
-
-/* What of the cluster a job may use at all, and what of that is free. */
-struct supply {
-    int64_t suiting, free;
-};
-
-static struct supply take_free(Plan *plan, const ClusterSpec *cluster, const ResourcesSpec *r)
-{
-    struct supply s = {0};
-    for (size_t i = 0; i < cluster->n_nodes; i++) {
-        const NodeInfo *node = cluster->nodes[i];
-        if (!node_suits(node, r)) {
-            continue;
-        }
-        for (size_t j = 0; j < node->n_devices; j++) {
-            const DeviceInfo *d = node->devices[j];
-            if (!device_suits(d, r)) {
-                continue;
-            }
-            s.suiting++;
-            if (d->drained || d->job_id != 0) {
-                continue;
-            }
-            s.free++;
-            if ((int64_t)plan->n_placement < plan->mesh->num_ranks) {
-                plan->placement[plan->n_placement++] = placement_new(node->name, d->index);
-            }
-        }
-    }
-    return s;
-}
-
-/* The largest number of data ranks up to max among which the batch can be shared. */
-static int64_t nearest_data(const TrainingSpec *t, int64_t max)
-{
-    for (int64_t d = max; d > 0; d--) {
-        if (t->global_batch_size % (d * t->micro_batch_size) == 0) {
-            return d;
-        }
-    }
-    return 0;
-}
-
-static int refuse_supply(const Plan *plan, struct supply s, struct error *err)
-{
-    const ResourcesSpec *r = plan->spec->resources;
-    int64_t wanted = plan->mesh->num_ranks;
-    char where[160] = "the cluster";
-    if (r && r->n_nodes > 0) {
-        snprintf(where, sizeof where, "node %.60s%s", r->nodes[0],
-                 r->n_nodes > 1 ? " and the others named" : "");
-    }
-    bool any = !r || !r->type || strcmp(r->type, "any") == 0;
-    const char *type = any ? "" : r->type;
-    if (s.suiting >= wanted) {
-        return error_set(err, ERR_RESOURCE_EXHAUSTED,
-                         "resources.devices: %lld wanted, %s has %lld%s%s but only %lld of them "
-                         "are free",
-                         (long long)wanted, where, (long long)s.suiting, any ? "" : " of type ",
-                         type, (long long)s.free);
-    }
-    int64_t near = nearest_data(plan->spec->training, s.suiting);
-    if (near == 0) {
-        return error_set(err, ERR_FAILED_PRECONDITION,
-                         "resources.devices: %lld wanted, %s has %lld%s%s", (long long)wanted,
-                         where, (long long)s.suiting, any ? "" : " of type ", type);
-    }
-    return error_set(err, ERR_FAILED_PRECONDITION,
-                     "resources.devices: %lld wanted, %s has %lld%s%s; parallel.data: %lld fits",
-                     (long long)wanted, where, (long long)s.suiting, any ? "" : " of type ", type,
-                     (long long)near);
-}
-
-/* ---- given devices ---- */
-
-static int take_given(Plan *plan, const struct plan_input *in, struct error *err)
-{
-    for (int64_t i = 0; i < plan->mesh->num_ranks; i++) {
-        const RankPlacement *p = in->placement[i];
-        const NodeInfo *node = p->node ? find_node(in->cluster, p->node) : NULL;
-        if (!node || !find_device(node, p->device)) {
-            return error_set(err, ERR_FAILED_PRECONDITION,
-                             "placement: device %d of node %s is not in the cluster", p->device,
-                             p->node ? p->node : "?");
-        }
-        plan->placement[plan->n_placement++] = placement_new(p->node, p->device);
-    }
-    return 0;
-}
-
-/* ---- what follows ---- */
-
-/* By node, then by rank (which local_rank holds while they are counted). */
-static int compare_places(const void *a, const void *b)
-{
-    const RankPlacement *x = *(RankPlacement *const *)a, *y = *(RankPlacement *const *)b;
-    int by_name = strcmp(x->node, y->node);
-    return by_name ? by_name : (x->local_rank > y->local_rank) - (x->local_rank < y->local_rank);
-}
-
-/* Counts ranks by node; works through runs of a sorted view, so that 16,384 ranks are nothing. */
-static void count_local(Plan *plan)
-{
-    size_t n = plan->n_placement;
-    RankPlacement **view = calloc(n, sizeof *view);
-    ASSERT(view);
-    for (size_t i = 0; i < n; i++) {
-        view[i] = plan->placement[i];
-        view[i]->local_rank = (int32_t)i;
-    }
-    qsort(view, n, sizeof *view, compare_places);
-    for (size_t i = 0; i < n;) {
-        size_t end = i;
-        while (end < n && strcmp(view[end]->node, view[i]->node) == 0) {
-            end++;
-        }
-        for (size_t j = i; j < end; j++) {
-            view[j]->has_local_rank = view[j]->has_local_ranks = 1;
-            view[j]->local_rank = (int32_t)(j - i);
-            view[j]->local_ranks = (int32_t)(end - i);
-        }
-        i = end;
-    }
-    free(view);
-}
-
-static double device_peak(const DeviceInfo *d, const char *precision)
-{
-    if (strcmp(precision, "fp64") == 0) {
-        return d->peak_flops_fp64;
-    }
-    return strcmp(precision, "bf16") == 0 ? d->peak_flops_bf16 : d->peak_flops_fp32;
-}
-
-static void set_threads_and_peak(Plan *plan, const ClusterSpec *cluster)
-{
+    const struct fabric_device *first = &f->devices[devices[0]];
+    const struct fabric_type *type = &f->types[first->type];
+    const char *precision = plan->spec->training->precision;
     int32_t threads = INT32_MAX;
+    int32_t *ranks = calloc((size_t)f->num_nodes, sizeof *ranks);
+    ASSERT(ranks);
     for (size_t i = 0; i < plan->n_placement; i++) {
-        const RankPlacement *p = plan->placement[i];
-        if (p->local_rank != 0) {
-            continue;
-        }
-        const NodeInfo *node = find_node(cluster, p->node);
-        int32_t share = node->cores / p->local_ranks;
-        threads = share < threads ? share : threads;
+        ranks[f->devices[devices[i]].node]++;
     }
-    const NodeInfo *first = find_node(cluster, plan->placement[0]->node);
-    const DeviceInfo *device = find_device(first, plan->placement[0]->device);
-    plan->has_threads_per_rank = 1;
+    double peak = 0;
+    for (int32_t i = 0; i < f->num_nodes; i++) {
+        const NodeInfo *node = f->spec->nodes[i];
+        int32_t n = f->node_of_spec[i];
+        if (ranks[n] > 0 && node->cores / ranks[n] < threads) {
+            threads = node->cores / ranks[n];
+        }
+        if (n == first->node) {
+            const DeviceInfo *info = find_info(node, first->index);
+            peak = info ? info_peak(info, precision) : 0;
+        }
+    }
+    free(ranks);
+    plan->has_threads_per_rank = plan->has_peak_flops = 1;
     plan->threads_per_rank = threads < 1 ? 1 : threads;
-    plan->has_peak_flops = 1;
-    plan->peak_flops = device_peak(device, plan->spec->training->precision);
+    plan->peak_flops = peak > 0 || type->is_cpu ? peak : type_peak(type, precision);
     /* A CPU device is measured with one thread. */
-    if (device->type && strcmp(device->type, "cpu") == 0) {
+    if (type->is_cpu) {
         plan->peak_flops *= plan->threads_per_rank;
     }
 }
 
+static int set_score(Plan *plan, const struct free_map *m, const struct place_request *r,
+                     const int32_t *devices, struct error *err)
+{
+    plan->score = malloc(sizeof *plan->score);
+    ASSERT(plan->score);
+    placement_score__init(plan->score);
+    if (!place_score(free_map_fabric(m), r, devices, m, plan->score)) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "placement: devices of two types, or a tensor group in two fast domains");
+    }
+    return 0;
+}
+
+static int build_on(Plan *plan, const struct plan_input *in, const struct fabric *f,
+                    struct error *err)
+{
+    struct place_request r;
+    int64_t mem_bytes = plan->memory ? plan->memory->total_bytes : 0;
+    if (!placement_request(&r, plan->spec, plan->backend, mem_bytes)) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "plan: the job has no layout");
+    }
+    int32_t num_ranks = (int32_t)plan->mesh->num_ranks;
+    int32_t *devices = calloc((size_t)num_ranks, sizeof *devices);
+    ASSERT(devices);
+    struct free_map *m = free_devices(f, in->cluster);
+    int rc = in->placement ? use_given(in, f, num_ranks, devices, err)
+                           : choose(plan, f, m, &r, devices, err);
+    if (rc == 0) {
+        rc = set_score(plan, m, &r, devices, err);
+    }
+    if (rc == 0) {
+        set_places(plan, f, devices);
+        set_threads_and_peak(plan, f, devices);
+        placement_set_groups(plan, f, &r, devices);
+    }
+    free_map_free(m);
+    free(devices);
+    return rc;
+}
+
 int placement_build(Plan *plan, const struct plan_input *in, struct error *err)
 {
-    plan->placement = calloc((size_t)plan->mesh->num_ranks, sizeof(RankPlacement *));
-    ASSERT(plan->placement);
-    if (in->placement) {
-        if (take_given(plan, in, err) != 0) {
-            return -1;
-        }
-    } else {
-        struct supply s = take_free(plan, in->cluster, plan->spec->resources);
-        if (s.free < plan->mesh->num_ranks) {
-            return refuse_supply(plan, s, err);
-        }
+    if (in->fabric) {
+        return build_on(plan, in, in->fabric, err);
     }
-    count_local(plan);
-    set_threads_and_peak(plan, in->cluster);
-    return 0;
-}
-
-/* ---- memory ---- */
-
-static double gb(int64_t bytes)
-{
-    return (double)bytes / 1e9;
-}
-
-static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64_t have,
-                         struct error *err)
-{
-    const MemoryEstimate *m = plan->memory;
-    int64_t state = m->params_bytes + m->grads_bytes + m->optimizer_bytes;
-    const TrainingSpec *t = plan->spec->training;
-    const char *mend = "a smaller training.seq_len lowers it";
-    if (m->snapshot_bytes >= m->total_bytes / 4) {
-        mend = "checkpoint.async: false lowers it";
-    } else if (state >= m->total_bytes / 2) {
-        mend = m->optimizer_bytes > 0
-                   ? "a smaller model, or training.optimizer.name: sgd, lowers it"
-                   : "a smaller model lowers it";
-    } else if (t->micro_batch_size > 1) {
-        mend = "a smaller training.micro_batch_size lowers it";
+    struct fabric *f;
+    if (fabric_new(&f, in->cluster, err) != 0) {
+        return error_wrap(err, "cluster");
     }
-    return error_set(err, ERR_FAILED_PRECONDITION,
-                     "memory: %s needs %.2f GB and has %.2f: %.2f GB too little (a rank: weights, "
-                     "gradients and optimizer %.2f, copy for saving %.2f, activations %.2f, logits "
-                     "%.2f, overhead %.2f); %s",
-                     what, gb(need), gb(have), gb(need - have), gb(state), gb(m->snapshot_bytes),
-                     gb(m->activations_bytes), gb(m->logits_bytes), gb(m->overhead_bytes), mend);
-}
-
-int placement_check_memory(const Plan *plan, const ClusterSpec *cluster, struct error *err)
-{
-    int64_t total = plan->memory->total_bytes;
-    if (total >= MEMORY_MAX_BYTES) {
-        return refuse_memory(plan, "a rank", total, 0, err);
-    }
-    for (size_t i = 0; i < plan->n_placement; i++) {
-        const RankPlacement *p = plan->placement[i];
-        const NodeInfo *node = find_node(cluster, p->node);
-        const DeviceInfo *d = find_device(node, p->device);
-        char what[192];
-        if (d->mem_bytes > 0 && total > d->mem_bytes) {
-            snprintf(what, sizeof what, "device %d of node %.100s", p->device, p->node);
-            return refuse_memory(plan, what, total, d->mem_bytes, err);
-        }
-        int64_t together = 0;
-        if (p->local_rank == 0 && node->mem_bytes > 0 &&
-            (__builtin_mul_overflow(total, (int64_t)p->local_ranks, &together) ||
-             together > node->mem_bytes)) {
-            snprintf(what, sizeof what, "node %.100s with %d ranks", p->node, p->local_ranks);
-            return refuse_memory(plan, what, together > 0 ? together : total, node->mem_bytes, err);
-        }
-    }
-    return 0;
+    int rc = build_on(plan, in, f, err);
+    fabric_free(f);
+    return rc;
 }

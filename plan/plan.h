@@ -7,6 +7,8 @@
 #include "plan/spec_unbuilt.h"
 #include "proto/names.h"
 
+struct fabric;
+
 /* What a plan is made from; all borrowed. spec has passed spec_check. devices: the ones chosen, in
  * rank order (placement[i] names node and device); for the plan at submit, those of an empty
  * cluster. */
@@ -16,7 +18,8 @@ struct plan_input {
     const DataFacts *const *train; /* num_train */
     size_t num_train;
     const ClusterSpec *cluster;
-    const RankPlacement *const *placement; /* mesh size; NULL = first free devices of the cluster */
+    const struct fabric *fabric; /* of cluster; NULL = made of it here */
+    const RankPlacement *const *placement; /* mesh size; NULL = found by plan/place.h */
     /* What spec_check_plan found; it becomes the plan's list, and what else can't be run is added
      * to that. NULL: a plan to be started; what can't be run is refused. */
     const struct spec_unbuilt *unbuilt;

@@ -4,20 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t num_cpu_devices(const ClusterSpec *cluster)
+static int64_t num_devices(const ClusterSpec *cluster, bool cpu)
 {
     int64_t num = 0;
     for (size_t i = 0; i < cluster->n_nodes; i++) {
         for (size_t j = 0; j < cluster->nodes[i]->n_devices; j++) {
             const char *type = cluster->nodes[i]->devices[j]->type;
-            num += !type || strcmp(type, "cpu") == 0;
+            num += (!type || strcmp(type, "cpu") == 0) == cpu;
         }
     }
     return num;
 }
 
 /* A job to be started needs CPU devices. One to look at goes on what its type says, or on the
- * others where there are too few. */
+ * others where there are too few and those are more. */
 static bool wants_gpu(const Plan *plan, const struct plan_input *in)
 {
     const ResourcesSpec *r = plan->spec->resources;
@@ -27,7 +27,8 @@ static bool wants_gpu(const Plan *plan, const struct plan_input *in)
     if (r && r->type && strcmp(r->type, "any") != 0) {
         return strcmp(r->type, "cpu") != 0;
     }
-    return num_cpu_devices(in->cluster) < plan->mesh->num_ranks;
+    int64_t num_cpu = num_devices(in->cluster, true);
+    return num_cpu < plan->mesh->num_ranks && num_cpu < num_devices(in->cluster, false);
 }
 
 int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
