@@ -58,7 +58,6 @@ static void give_up(struct sched *s, size_t job, enum outcome outcome)
     seat->claimed = 0;
     seat->claims = false;
     seat->outcome = outcome;
-    sched_wake(s, s->v->now_ms); /* for those who could use what it kept */
 }
 
 /* On what is kept for it alone, or with what else is free now: a better place came first. */
@@ -94,7 +93,6 @@ void claim_walk(struct sched *s, size_t job)
         return;
     }
     if (within && start(s, job, sched_map(s, reserve_mask(s, job)))) {
-        sched_wake(s, s->v->now_ms);
         return;
     }
     if (is_free) {

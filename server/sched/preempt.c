@@ -161,9 +161,7 @@ static void claim(struct search *c)
     }
     s->held[j->tenant] += seat->claimed;
     seat->outcome = OUTCOME_CLAIMS;
-    if (++s->num_preemptors == SCHED_MAX_PREEMPTORS) {
-        sched_wake(s, s->v->now_ms);
-    }
+    s->num_preemptors++;
 }
 
 static bool search(struct search *c)

@@ -304,8 +304,11 @@ static bool start_on_free(struct sched *s, size_t job, uint64_t mask)
     if (!sched_is_sane(s->f, j) || want_has_failed(w, mask, j->num_devices)) {
         return false;
     }
-    if (place_find(sched_map(s, mask), &j->place, s->scratch, NULL, NULL) != PLACE_OK) {
-        want_failed(w, mask, j->num_devices);
+    struct place_lack lack;
+    if (place_find(sched_map(s, mask), &j->place, s->scratch, NULL, &lack) != PLACE_OK) {
+        if (lack.free_groups < lack.num_groups) { /* not for axes that can't be */
+            want_failed(w, mask, j->num_devices);
+        }
         return false;
     }
     sched_start(s, job, s->scratch);

@@ -131,7 +131,8 @@ void sched_free(struct sched *s);
 /* Everything may have changed: the next pass starts from nothing. */
 void sched_reset(struct sched *s);
 
-/* Decisions in the order in which they are to be carried out; they live until the next pass. */
+/* Decisions in the order in which they are to be carried out; they live until the next pass. How
+ * much a pass does is bounded: after one whose decisions were carried out, the next may go on. */
 size_t sched_pass(struct sched *s, const struct sched_view *v,
                   const struct sched_decision **decisions);
 

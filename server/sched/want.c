@@ -107,6 +107,11 @@ static int64_t enough(const struct want_table *t, int64_t mem_bytes)
     return INT64_MAX;
 }
 
+static const char *type_of(const struct place_request *r)
+{
+    return r->type ? r->type : "any";
+}
+
 static int32_t tensor_of(const struct place_request *r)
 {
     return r->tensor > 0 ? r->tensor : 1;
@@ -128,7 +133,7 @@ static uint64_t mix_text(uint64_t h, const char *text)
 
 static uint64_t hash_of(const struct place_request *r, int64_t mem_bytes)
 {
-    uint64_t h = mix_text(0xcbf29ce484222325u, r->type);
+    uint64_t h = mix_text(0xcbf29ce484222325u, type_of(r));
     h = mix(h, (uint64_t)mem_bytes);
     h = mix(h, (uint64_t)tensor_of(r) << 2 | (uint64_t)r->cpu_only << 1 | r->gpu_only);
     for (size_t i = 0; i < r->num_nodes; i++) {
@@ -140,7 +145,8 @@ static uint64_t hash_of(const struct place_request *r, int64_t mem_bytes)
 static bool same(const struct want *w, const struct place_request *r, int64_t mem_bytes)
 {
     if (w->num_nodes != r->num_nodes || w->mem_bytes != mem_bytes || w->tensor != tensor_of(r) ||
-        w->cpu_only != r->cpu_only || w->gpu_only != r->gpu_only || strcmp(w->type, r->type) != 0) {
+        w->cpu_only != r->cpu_only || w->gpu_only != r->gpu_only ||
+        strcmp(w->type, type_of(r)) != 0) {
         return false;
     }
     for (size_t i = 0; i < r->num_nodes; i++) {
@@ -169,7 +175,7 @@ static struct want *want_new(const struct fabric *f, const struct place_request 
                              int64_t mem_bytes)
 {
     struct want *w = must(calloc(1, sizeof *w));
-    w->type = must(strdup(r->type));
+    w->type = must(strdup(type_of(r)));
     w->nodes = must(calloc(r->num_nodes + 1, sizeof *w->nodes));
     w->num_nodes = r->num_nodes;
     w->cpu_only = r->cpu_only;

@@ -2,6 +2,6 @@
 add_library(sched_case STATIC ${CMAKE_SOURCE_DIR}/tests/unit/sched_case.c
   ${CMAKE_SOURCE_DIR}/tests/unit/fabric_case.c)
 target_link_libraries(sched_case PRIVATE tandem_flags PUBLIC tandem_sched PkgConfig::CMOCKA)
-foreach(name order quota backfill)
+foreach(name order quota backfill preempt victims claims)
   tandem_test(sched_${name}_test ${CMAKE_SOURCE_DIR}/tests/unit/sched_${name}_test.c sched_case)
 endforeach()
