@@ -2,9 +2,11 @@
 #include "server/attempts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "server/account.h"
 #include "server/attempts_private.h"
 #include "server/job.h"
 #include "server/msg.h"
@@ -39,9 +41,16 @@ void attempts_set_condition(struct controller *c, struct job *j, enum attempt_co
     j->row.attempt.condition = to;
     j->since_ms = controller_now_ms(c);
     if (frees) {
-        tenants_hold(controller_tenants(c), j->tenant, -j->row.devices, controller_now_ms(c));
-        j->row.attempt.ended_us =
-            j->row.attempt.ended_us ? j->row.attempt.ended_us : controller_wall_us(c);
+        struct attempt_row *a = &j->row.attempt;
+        const struct account_span held = {.whole = !j->began_before,
+                                          .since_ms = j->began_ms,
+                                          .created_us = a->created_us,
+                                          .now_ms = controller_now_ms(c),
+                                          .wall_us = controller_wall_us(c)};
+        tenants_hold(controller_tenants(c), j->tenant, -j->row.devices, held.now_ms);
+        a->ended_us = a->ended_us ? a->ended_us : held.wall_us;
+        a->device_us = account_device_us(a->num_devices, account_held_us(&held));
+        controller_set_devices(c, j, NULL);
         controller_schedule(c); /* devices are free */
     }
 }
@@ -60,6 +69,7 @@ static struct supervisor_view view(const struct controller *c, const struct job 
                                 .moved_ms = j->moved_ms,
                                 .grace_ms = 1000 * (int64_t)controller_scheduler(c)->grace_s,
                                 .restarts = j->row.restarts,
+                                .evictions = j->row.evictions,
                                 .mark_step = j->row.mark_step,
                                 .step = j->row.step};
     const RetrySpec *r = j->spec ? j->spec->retry : NULL;
@@ -82,6 +92,10 @@ static int move_as_decided(struct controller *c, struct job *j, const struct sup
     }
     j->row.target = d->target;
     j->row.restarts = d->restarts;
+    if (d->evictions > j->row.evictions) {
+        j->row.attempt.evicted = true;
+    }
+    j->row.evictions = d->evictions;
     j->row.mark_step = d->mark_step;
     j->not_before_ms = d->backoff_ms ? controller_now_ms(c) + d->backoff_ms : 0;
     j->row.not_before_us = d->backoff_ms ? controller_wall_us(c) + 1000 * d->backoff_ms : 0;
@@ -260,25 +274,28 @@ static int on_killed(void *controller, struct mail *base, struct error *err)
     return m->stuck && attempts_has_process(j) ? on_stuck(c, j, m->error.text, err) : 0;
 }
 
+static void show_stuck(DeviceInfo *info, const struct job *j, const char *tenant)
+{
+    MSG_SET(info, drained, 1);
+    free(info->reason);
+    info->reason = NULL;
+    if (info->job_id <= 0) {
+        msg_text(&info->reason, "a process that can't be killed holds it");
+    } else if (tenant && strcmp(tenant, j->row.tenant) != 0) {
+        msg_text(&info->reason, "held by a process that can't be killed");
+    } else {
+        msg_printf(&info->reason, "job %lld: %s", (long long)j->row.id, j->stuck);
+    }
+}
+
 void attempts_show_stuck(struct controller *c, ClusterSpec *cluster, const char *tenant)
 {
-    NodeInfo *node = cluster->nodes[0];
     for (size_t i = 0; i < controller_num_active(c); i++) {
         const struct job *j = controller_active_at(c, i);
-        for (size_t d = 0; d < node->n_devices && *j->stuck; d++) {
-            if (device_set_has(&j->row.attempt.devices, (int32_t)d)) {
-                DeviceInfo *info = node->devices[d];
-                MSG_SET(info, drained, 1);
-                if (info->job_id > 0) {
-                    if (tenant && strcmp(tenant, j->row.tenant) != 0) {
-                        msg_text(&info->reason, "held by a process that can't be killed");
-                    } else {
-                        msg_printf(&info->reason, "job %lld: %s", (long long)j->row.id, j->stuck);
-                    }
-                } else {
-                    msg_text(&info->reason, "a process that can't be killed holds it");
-                }
-            }
+        const struct device_set *held = *j->stuck ? j->devices.now : NULL;
+        for (int32_t d = 0; d < device_set_num(held); d++) {
+            show_stuck(topology_device(controller_topology(c), cluster, held->device[d]), j,
+                       tenant);
         }
     }
 }

@@ -31,8 +31,8 @@ void attempts_forget_pending(struct controller *c);
 int attempts_on_up(void *controller, struct mail *m, struct error *err);
 int attempts_on_closed(void *controller, struct mail *m, struct error *err);
 
-/* Plans spec on an empty cluster, or on the devices given (NULL = the first). */
+/* Plans spec on the devices given, by rank; NULL: on an empty cluster, wherever it fits. */
 int attempts_plan(struct controller *c, const JobSpec *spec, const ProbeReply *facts,
-                  const struct device_set *devices, Plan **out, struct error *err);
+                  const int32_t *devices, int32_t num_devices, Plan **out, struct error *err);
 
 #endif

@@ -11,6 +11,7 @@
 #include "server/job.h"
 #include "server/msg.h"
 #include "server/run_as.h"
+#include "server/scheduler.h"
 
 static struct sched_job as_sched_job(const struct controller *c, const struct job *j)
 {
@@ -51,18 +52,28 @@ static size_t read_queue(struct controller *c, struct sched_job **jobs, struct j
     return num;
 }
 
-static int32_t read_devices(struct controller *c, struct sched_device devices[DEVICES_MAX])
+/* All devices, with who holds them; *num_free of them can be had. The caller frees it. */
+static struct sched_device *read_devices(struct controller *c, int32_t *num_free)
 {
     const struct topology *t = controller_topology(c);
-    int64_t holders[DEVICES_MAX];
-    topology_devices(t, devices);
+    const struct fabric *f = t->fabric;
+    const bool *drained = drains_flags(t->drains);
+    struct sched_device *devices = calloc((size_t)f->num_devices + 1, sizeof *devices);
+    int64_t *holders = calloc((size_t)f->num_devices + 1, sizeof *holders);
+    ASSERT(devices && holders);
     controller_holders(c, holders);
-    int32_t num_free = 0;
-    for (int32_t i = 0; i < t->num_devices; i++) {
-        devices[i].job_id = holders[i];
-        num_free += holders[i] == 0;
+    *num_free = 0;
+    for (int32_t i = 0; i < f->num_devices; i++) {
+        const struct fabric_device *d = &f->devices[i];
+        /* No launcher reaches devices of other types. */
+        devices[i] = (struct sched_device){.node = f->nodes[d->node].name,
+                                           .type = f->types[d->type].name,
+                                           .job_id = holders[i],
+                                           .drained = drained[i] || !f->types[d->type].is_cpu};
+        *num_free += holders[i] == 0 && !devices[i].drained;
     }
-    return num_free;
+    free(holders);
+    return devices;
 }
 
 void attempts_why(struct controller *c, const struct job *j, const char *tenant, char *out,
@@ -91,10 +102,10 @@ void attempts_why(struct controller *c, const struct job *j, const char *tenant,
     }
     struct sched_job *jobs;
     struct job **who;
-    struct sched_device devices[DEVICES_MAX];
+    int32_t num_free, num_devices = controller_topology(c)->fabric->num_devices;
     size_t num = read_queue(c, &jobs, &who);
-    read_devices(c, devices);
-    for (int32_t i = 0; i < controller_topology(c)->num_devices; i++) {
+    struct sched_device *devices = read_devices(c, &num_free);
+    for (int32_t i = 0; i < num_devices; i++) {
         devices[i].job_id = controller_shown(c, devices[i].job_id, tenant);
     }
     for (size_t i = 0; i < num; i++) {
@@ -103,49 +114,27 @@ void attempts_why(struct controller *c, const struct job *j, const char *tenant,
     snprintf(out, size, "is not in the queue");
     for (size_t i = 0; i < num; i++) {
         if (who[i] == j) {
-            scheduler_why(jobs, num, devices, controller_topology(c)->num_devices, i, out, size);
+            scheduler_why(jobs, num, devices, num_devices, i, out, size);
         }
     }
+    free(devices);
     free(jobs);
     free(who);
 }
 
-static void free_placement(RankPlacement **placement, size_t num)
-{
-    for (size_t i = 0; placement && i < num; i++) {
-        msg_free(placement[i]);
-    }
-    free(placement);
-}
-
 int attempts_plan(struct controller *c, const JobSpec *spec, const ProbeReply *facts,
-                  const struct device_set *devices, Plan **out, struct error *err)
+                  const int32_t *devices, int32_t num_devices, Plan **out, struct error *err)
 {
     const struct topology *t = controller_topology(c);
-    RankPlacement **placement = NULL;
-    size_t num = 0;
-    for (int32_t i = 0; devices && i < t->num_devices; i++) {
-        if (device_set_has(devices, i)) {
-            RankPlacement *p = msg_new(&rank_placement__descriptor);
-            msg_text(&p->node, t->node);
-            MSG_SET(p, device, i);
-            MSG_SET(p, local_rank, (int32_t)num);
-            msg_push(&placement, &num, p);
-        }
-    }
-    for (size_t i = 0; i < num; i++) {
-        MSG_SET(placement[i], local_ranks, (int32_t)num);
-    }
-    ClusterSpec *cluster = topology_cluster(t, NULL);
+    RankPlacement **places = devices ? topology_places(t, devices, num_devices) : NULL;
     struct plan_input in = {.spec = spec,
                             .model = facts->model,
                             .train = (const DataFacts *const *)facts->sources,
                             .num_train = facts->n_sources,
-                            .cluster = cluster,
-                            .placement = (const RankPlacement *const *)placement};
+                            .cluster = t->cluster,
+                            .placement = (const RankPlacement *const *)places};
     int rc = plan_build(&in, out, err);
-    msg_free(cluster);
-    free_placement(placement, num);
+    topology_free_places(places, num_devices);
     return rc;
 }
 
@@ -222,33 +211,65 @@ static LaunchTicket *make_ticket(struct controller *c, const struct job *j, cons
     return t;
 }
 
-/* Commits the intent to run j on devices; the launch goes out behind the commit. */
-static int start_attempt(struct controller *c, struct job *j, const struct device_set *devices,
-                         struct error *err)
+/* The row of the next attempt, on devices. */
+static struct attempt_row next_attempt(const struct controller *c, const struct job *j,
+                                       int32_t num_devices)
 {
-    Plan *plan;
-    struct error why = {0};
-    const char *user = run_as_user(controller_about(c)->run_as, j->row.tenant);
-    if (!user) {
-        return controller_move(c, j, JOB_FAILED, "no-user", RUN_AS_NOBODY, "scheduler", err);
-    }
-    if (attempts_plan(c, j->spec, j->facts, devices, &plan, &why) != 0) {
-        return controller_move(c, j, JOB_FAILED, "no-plan", why.text, "scheduler", err);
-    }
-    controller_touch(c, j);
+    int64_t now_us = controller_wall_us(c), since_us = j->row.waits_us;
     struct attempt_row a = {.number = j->row.attempt.number + 1,
                             .condition = ATTEMPT_PLANNED,
-                            .devices = *devices,
-                            .created_us = controller_wall_us(c)};
-    snprintf(a.node, sizeof a.node, "%s", controller_topology(c)->node);
-    const struct world *w = controller_world(c);
-    char token[AUTH_TOKEN_SIZE];
+                            .num_devices = num_devices,
+                            .created_us = now_us,
+                            .queued_us = j->row.queued_us,
+                            .wait_us = since_us && now_us > since_us ? now_us - since_us : 0};
+    snprintf(a.node, sizeof a.node, "%s", controller_about(c)->topology->host.node);
+    return a;
+}
+
+static int insert_attempt(struct controller *c, const struct job *j, const struct attempt_row *a,
+                          const struct device_set *devices, const Plan *plan, struct error *err)
+{
+    struct buf names = {0};
     size_t len = plan__get_packed_size(plan);
     uint8_t *packed = malloc(len);
     ASSERT(packed);
     plan__pack(plan, packed);
+    fabric_print_set(controller_about(c)->topology->fabric, devices, &names);
+    int rc = store_attempt_insert(controller_store(c), j->row.id, a, names.data, packed, len, err);
+    buf_free(&names);
+    free(packed);
+    return rc;
+}
+
+static void launch(struct controller *c, const struct job *j, const char *user, const char *token)
+{
+    struct launch_mail *m =
+        launch_mail_new(LAUNCH_START, j->row.id, j->row.attempt.number, attempts_on_launched);
+    m->ticket = make_ticket(c, j, token);
+    snprintf(m->handle.user, sizeof m->handle.user, "%s", user);
+    controller_launch(c, m);
+}
+
+/* Commits the intent to run j on devices[num], by rank; the launch goes out behind the commit. */
+static int start_attempt(struct controller *c, struct job *j, const int32_t *devices, int32_t num,
+                         struct error *err)
+{
+    Plan *plan;
+    struct error why = {0};
+    ASSERT(num == j->row.devices);
+    const char *user = run_as_user(controller_about(c)->run_as, j->row.tenant);
+    if (!user) {
+        return controller_move(c, j, JOB_FAILED, "no-user", RUN_AS_NOBODY, "scheduler", err);
+    }
+    if (attempts_plan(c, j->spec, j->facts, devices, num, &plan, &why) != 0) {
+        return controller_move(c, j, JOB_FAILED, "no-plan", why.text, "scheduler", err);
+    }
+    controller_touch(c, j);
+    struct attempt_row a = next_attempt(c, j, num);
+    struct device_set *set = device_set_new(devices, num);
+    const struct world *w = controller_world(c);
+    char token[AUTH_TOKEN_SIZE];
     int64_t total_steps = plan->total_steps;
-    msg_free(plan);
     int rc = -1;
     /* The end of the last attempt may be of this batch, whose end writes the new one only. */
     bool is_kept = j->row.attempt.number == 0 ||
@@ -256,13 +277,16 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     if (is_kept &&
         find_checkpoint(c, j, a.resume_dir, sizeof a.resume_dir, &a.start_step, err) == 0 &&
         w->make_token(w->ctx, token, a.token_sha256, err) == 0) {
-        rc = store_attempt_insert(controller_store(c), j->row.id, &a, packed, len, err);
+        rc = insert_attempt(c, j, &a, set, plan, err);
     }
-    free(packed);
+    msg_free(plan);
     if (rc != 0) {
+        device_set_free(set);
         return -1;
     }
     j->row.attempt = a;
+    controller_set_devices(c, j, set);
+    controller_set_claim(c, j, NULL);
     j->row.total_steps = total_steps;
     j->row.step = a.start_step;
     j->row.started_us = j->row.started_us ? j->row.started_us : controller_wall_us(c);
@@ -273,11 +297,7 @@ static int start_attempt(struct controller *c, struct job *j, const struct devic
     j->next_kill_ms = 0;
     /* Before the commit: harmless, for nobody has the token yet. */
     w->add_token(w->ctx, j->row.id, a.number, a.token_sha256);
-    struct launch_mail *m =
-        launch_mail_new(LAUNCH_START, j->row.id, a.number, attempts_on_launched);
-    m->ticket = make_ticket(c, j, token);
-    snprintf(m->handle.user, sizeof m->handle.user, "%s", user);
-    controller_launch(c, m);
+    launch(c, j, user, token);
     char text[128] = "";
     if (a.start_step) {
         snprintf(text, sizeof text, "from the checkpoint of step %lld", (long long)a.start_step);
@@ -309,8 +329,10 @@ int attempts_schedule(struct controller *c, struct error *err)
     if (fail_dependents(c, err) != 0) {
         return -1;
     }
-    struct sched_device devices[DEVICES_MAX];
-    if (read_devices(c, devices) == 0) {
+    int32_t num_free;
+    struct sched_device *devices = read_devices(c, &num_free);
+    if (num_free == 0) {
+        free(devices);
         return 0;
     }
     struct sched_job *jobs;
@@ -319,13 +341,16 @@ int attempts_schedule(struct controller *c, struct error *err)
     struct sched_start *starts = malloc((num + 1) * sizeof *starts);
     ASSERT(starts);
     size_t num_starts =
-        scheduler_run(jobs, num, devices, controller_topology(c)->num_devices, starts);
+        scheduler_run(jobs, num, devices, controller_topology(c)->fabric->num_devices, starts);
     int rc = 0;
-    for (size_t i = 0; i < num_starts && rc == 0; i++) {
-        rc = start_attempt(c, who[starts[i].job_idx], &starts[i].devices, err);
+    for (size_t i = 0; i < num_starts; i++) {
+        const struct device_set *set = starts[i].devices;
+        rc = rc == 0 ? start_attempt(c, who[starts[i].job_idx], set->device, set->num, err) : rc;
+        device_set_free(starts[i].devices);
     }
     free(starts);
     free(jobs);
     free(who);
+    free(devices);
     return rc;
 }

@@ -43,6 +43,8 @@ static void put_back(struct controller *c, size_t mark, size_t tenants)
             controller_remove(c, j);
         } else {
             j->row = j->before;
+            held_set_put_back(&j->devices);
+            held_set_put_back(&j->claim);
             j->since_ms = j->since_before_ms;
             j->moved_ms = j->moved_before_ms;
             j->attempt_ms = j->attempt_before_ms;
@@ -91,12 +93,24 @@ static int run_mail(struct controller *c, struct mail *m, struct error *err)
     return 0;
 }
 
+static int flush_claim(struct controller *c, const struct job *j, struct error *err)
+{
+    struct buf text = {0};
+    fabric_print_set(c->options.topology->fabric, j->claim.now, &text);
+    int rc = store_job_set_claim(c->options.store, j->row.id, text.data ? text.data : "", err);
+    buf_free(&text);
+    return rc;
+}
+
 static int flush_rows(struct controller *c, struct error *err)
 {
     size_t num;
     struct job **list = touched_jobs(c, &num);
     for (size_t i = 0; i < num; i++) {
         struct job *j = list[i];
+        if (held_set_changed(&j->claim) && flush_claim(c, j, err) != 0) {
+            return -1;
+        }
         if (memcmp(&j->row, &j->before, sizeof j->row) == 0) {
             continue;
         }
@@ -139,6 +153,8 @@ static void settle(struct controller *c)
     for (size_t i = 0; i < num; i++) {
         struct job *j = list[i];
         j->touched = j->created = false;
+        held_set_settle(&j->devices);
+        held_set_settle(&j->claim);
         controller_set_active(c, j);
         if (is_over(j)) {
             if (j->worker) {
@@ -148,6 +164,7 @@ static void settle(struct controller *c)
         }
     }
     c->touched.len = 0;
+    drains_settle(c->options.topology->drains);
 }
 
 static int run_batch(struct controller *c, struct mailbox_node *first, struct mailbox_node *end,
@@ -190,6 +207,7 @@ static struct mailbox_node *give_up_batch(struct controller *c, struct mailbox_n
     store_rollback(c->options.store);
     outbox_drop(&c->outbox, 0);
     put_back(c, 0, 0);
+    drains_put_back(c->options.topology->drains);
     attempts_forget_pending(c);
     c->schedule = true;
     struct mailbox_node *kept = NULL, **last = &kept;
@@ -278,6 +296,18 @@ int64_t controller_wait_ms(struct controller *c)
 
 /* ---- life ---- */
 
+static int load_drains(struct controller *c, struct error *err)
+{
+    struct drain_row *rows;
+    size_t num;
+    if (store_drain_list(c->options.store, &rows, &num, err) != 0) {
+        return -1;
+    }
+    drains_load(c->options.topology->drains, rows, num);
+    free(rows);
+    return 0;
+}
+
 static int load_all(struct controller *c, struct error *err)
 {
     int64_t *ids;
@@ -335,7 +365,7 @@ int controller_open(struct controller *c, struct error *err)
     c->schedule = true;
     int rc =
         tenants_open(c->tenants, c->options.store, c->now_ms, controller_wall_us(c), err) != 0 ||
-                load_all(c, err) != 0
+                load_drains(c, err) != 0 || load_all(c, err) != 0
             ? -1
             : attempts_adopt(c, err);
     tenants_keep(c->tenants);
@@ -362,6 +392,7 @@ void controller_free(struct controller *c)
     }
     free(c->jobs);
     tenants_free(c->tenants);
+    topology_free(c->options.topology);
     store_close(c->options.store);
     free(c);
 }

@@ -11,6 +11,7 @@
 
 #include "server/allowed.h"
 #include "server/feed.h"
+#include "server/held_set.h"
 #include "server/launching.h"
 #include "server/mail.h"
 #include "server/probing.h"
@@ -27,9 +28,13 @@ struct job {
     struct job_row row; /* as on disk, or as it will be after this batch */
     JobSpec *spec;      /* owned; NULL = quarantined */
     ProbeReply *facts;  /* owned */
-    int64_t since_ms;   /* when the state or the attempt's condition last changed */
-    int64_t moved_ms;   /* when the state or its target last changed */
-    int64_t attempt_ms; /* when the attempt got its devices */
+    /* By number in the topology's fabric. Devices that it doesn't have (any more) are in the rows'
+     * text only: they hold nothing that exists. */
+    struct held_set devices; /* of its attempt, until that is GONE */
+    struct held_set claim;   /* kept for it while it waits */
+    int64_t since_ms;        /* when the state or the attempt's condition last changed */
+    int64_t moved_ms;        /* when the state or its target last changed */
+    int64_t attempt_ms;      /* when the attempt got its devices */
     int64_t not_before_ms;
     int32_t tenant;       /* index in controller_tenants */
     int64_t began_ms;     /* since then this controller sees its attempt hold devices */
@@ -62,9 +67,9 @@ struct controller;
 struct controller_options {
     const char *data_dir; /* absolute */
     const char *bin_dir;
-    const char *worker_addr; /* where tandem-nodes find us */
-    struct store *store;     /* owned from now on */
-    struct topology topology;
+    const char *worker_addr;   /* where tandem-nodes find us */
+    struct store *store;       /* owned from now on */
+    struct topology *topology; /* owned from now on */
     struct world world;
     int64_t lease_ms;                 /* of attempts; 0 = they are never given up */
     const struct allowed *allowed;    /* NULL = jobs may read everything */
@@ -117,6 +122,9 @@ int controller_add(struct controller *c, struct job_row *row, JobSpec *spec, Pro
                    struct job **out, struct error *err);
 /* Before j->row is changed. */
 void controller_touch(struct controller *c, struct job *j);
+/* The devices of its attempt; those kept for it. s is taken over; NULL = none. */
+void controller_set_devices(struct controller *c, struct job *j, struct device_set *s);
+void controller_set_claim(struct controller *c, struct job *j, struct device_set *s);
 /* Changes the state by the table of moves, with its event. */
 int controller_move(struct controller *c, struct job *j, JobState to, const char *cause,
                     const char *message, const char *actor, struct error *err);
@@ -125,8 +133,9 @@ int controller_event(struct controller *c, struct job *j, const char *kind, cons
                      int64_t step, struct error *err, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
 Job *controller_message(struct controller *c, const struct job *j, bool with_spec);
-/* Who holds which device; holders[topology num_devices]. */
+/* Who holds which device, and for whom it is kept; arrays of the fabric's num_devices. */
 void controller_holders(struct controller *c, int64_t *holders);
+void controller_claims(struct controller *c, int64_t *claims);
 /* The number of that job as a tenant sees it: -1 = another tenant's. tenant NULL: as it is. */
 int64_t controller_shown(struct controller *c, int64_t job_id, const char *tenant);
 

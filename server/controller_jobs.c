@@ -51,6 +51,8 @@ void controller_free_job(struct job *j)
 {
     msg_free(j->spec);
     msg_free(j->facts);
+    held_set_free(&j->devices);
+    held_set_free(&j->claim);
     if (j->worker) {
         call_unref(j->worker);
     }
@@ -109,6 +111,43 @@ static void take_over_devices(struct controller *c, struct job *j)
     tenants_hold(c->tenants, j->tenant, j->row.devices, c->now_ms);
 }
 
+static void parse_devices(struct controller *c, const struct job *j, const char *text,
+                          struct held_set *out)
+{
+    struct device_set *s;
+    int32_t num_unknown;
+    struct error why = {0};
+    if (fabric_parse_set(c->options.topology->fabric, text, &s, &num_unknown, &why) != 0) {
+        log_error("job %lld: its devices can't be read: %s", (long long)j->row.id, why.text);
+        return;
+    }
+    if (num_unknown) {
+        log_warn("job %lld: %d of its devices are not in the cluster any more: %.200s",
+                 (long long)j->row.id, num_unknown, text);
+    }
+    held_set_put(out, s);
+    held_set_settle(out);
+}
+
+/* What it holds, and what is kept for it. */
+static int load_devices(struct controller *c, struct job *j, struct error *err)
+{
+    const struct attempt_row *a = &j->row.attempt;
+    struct buf text = {0};
+    int rc = store_job_claim(c->options.store, j->row.id, &text, err);
+    if (rc >= 0) {
+        parse_devices(c, j, text.data, &j->claim);
+    }
+    if (rc >= 0 && a->number && a->condition != ATTEMPT_GONE) {
+        rc = store_attempt_devices(c->options.store, j->row.id, a->number, &text, err);
+        if (rc >= 0) {
+            parse_devices(c, j, text.data, &j->devices);
+        }
+    }
+    buf_free(&text);
+    return rc < 0 ? -1 : 0;
+}
+
 int controller_load(struct controller *c, int64_t id, struct job **out, struct error *err)
 {
     struct job_row row;
@@ -117,6 +156,10 @@ int controller_load(struct controller *c, int64_t id, struct job **out, struct e
         return rc < 0 ? -1 : error_set(err, ERR_NOT_FOUND, "there is no job %lld", (long long)id);
     }
     struct job *j = insert_job(c, &row);
+    if (load_devices(c, j, err) != 0) {
+        controller_remove(c, j);
+        return -1;
+    }
     struct error why = {0};
     if (store_job_spec(c->options.store, id, &j->spec, &why) != 0 ||
         store_job_facts(c->options.store, id, &j->facts, &why) != 0) {
@@ -187,6 +230,18 @@ int controller_add(struct controller *c, struct job_row *row, JobSpec *spec, Pro
     j->created = true;
     *out = j;
     return 0;
+}
+
+void controller_set_devices(struct controller *c, struct job *j, struct device_set *s)
+{
+    controller_touch(c, j);
+    held_set_put(&j->devices, s);
+}
+
+void controller_set_claim(struct controller *c, struct job *j, struct device_set *s)
+{
+    controller_touch(c, j);
+    held_set_put(&j->claim, s);
 }
 
 void controller_touch(struct controller *c, struct job *j)

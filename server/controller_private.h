@@ -7,7 +7,7 @@
 #include "server/outbox.h"
 
 struct controller {
-    struct controller_options options; /* store: owned */
+    struct controller_options options; /* store, topology: owned */
     struct mailbox *box;               /* owned */
     struct job **jobs;                 /* owned, by id */
     size_t num_jobs, cap_jobs;

@@ -21,7 +21,7 @@ const struct controller_options *controller_about(const struct controller *c)
 
 struct topology *controller_topology(struct controller *c)
 {
-    return &c->options.topology;
+    return c->options.topology;
 }
 
 struct tenants *controller_tenants(struct controller *c)
@@ -88,7 +88,7 @@ Job *controller_message(struct controller *c, const struct job *j, bool with_spe
 
 void controller_holders(struct controller *c, int64_t *holders)
 {
-    int32_t num = c->options.topology.num_devices;
+    int32_t num = c->options.topology->fabric->num_devices;
     memset(holders, 0, (size_t)num * sizeof *holders);
     for (size_t i = 0; i < controller_num_active(c); i++) {
         const struct job *j = controller_active_at(c, i);
@@ -96,10 +96,19 @@ void controller_holders(struct controller *c, int64_t *holders)
         if (a->number == 0 || a->condition == ATTEMPT_GONE) {
             continue;
         }
-        for (int32_t d = 0; d < num; d++) {
-            if (device_set_has(&a->devices, d)) {
-                holders[d] = j->row.id;
-            }
+        for (int32_t d = 0; d < device_set_num(j->devices.now); d++) {
+            holders[j->devices.now->device[d]] = j->row.id;
+        }
+    }
+}
+
+void controller_claims(struct controller *c, int64_t *claims)
+{
+    memset(claims, 0, (size_t)c->options.topology->fabric->num_devices * sizeof *claims);
+    for (size_t i = 0; i < controller_num_jobs(c); i++) {
+        const struct job *j = controller_job_at(c, i);
+        for (int32_t d = 0; d < device_set_num(j->claim.now); d++) {
+            claims[j->claim.now->device[d]] = j->row.id;
         }
     }
 }
@@ -148,6 +157,24 @@ int controller_event(struct controller *c, struct job *j, const char *kind, cons
     return add_event(c, j, e, kind, actor, strcmp(kind, "submitted") == 0, err);
 }
 
+/* A wait begins or ends with a move. The age in the queue is kept by who gave way or died: it
+ * doesn't go to the end. */
+static void count_wait(struct controller *c, struct job *j, JobState from, JobState to,
+                       const char *cause)
+{
+    struct job_row *r = &j->row;
+    int64_t now_us = controller_wall_us(c);
+    if (from == JOB_QUEUED && r->waits_us) {
+        r->wait_us += now_us > r->waits_us ? now_us - r->waits_us : 0;
+    }
+    bool keeps = strcmp(cause, SUPERVISOR_PREEMPTED) == 0 ||
+                 strcmp(cause, SUPERVISOR_DRAINED) == 0 || strcmp(cause, "restart") == 0;
+    if (to == JOB_QUEUED && !(keeps && r->queued_us)) {
+        r->queued_us = now_us;
+    }
+    r->waits_us = to == JOB_QUEUED ? now_us : 0;
+}
+
 int controller_move(struct controller *c, struct job *j, JobState to, const char *cause,
                     const char *message, const char *actor, struct error *err)
 {
@@ -156,6 +183,7 @@ int controller_move(struct controller *c, struct job *j, JobState to, const char
         ASSERT(false && "a move that is not in the table");
     }
     controller_touch(c, j);
+    count_wait(c, j, from, to, cause);
     j->row.state = to;
     j->row.target = 0;
     snprintf(j->row.cause, sizeof j->row.cause, "%s", cause);

@@ -44,6 +44,17 @@ const char *job_state_name(JobState state)
     return v ? v->name + strlen("JOB_") : "?";
 }
 
+void job_set_devices(Job *j, const char *devices)
+{
+    while (*devices) {
+        size_t len = strcspn(devices, ",");
+        char *name = NULL;
+        msg_printf(&name, "%.*s", (int)len, devices);
+        msg_push(&j->device_names, &j->n_device_names, name);
+        devices += len + (devices[len] == ',');
+    }
+}
+
 bool job_dir(char *out, size_t size, const char *data_dir, int64_t id)
 {
     int n = snprintf(out, size, "%s/jobs/%lld", data_dir, (long long)id);
@@ -63,20 +74,6 @@ static void set_curve(Job *j, const struct job_row *r)
     }
     if (r->state == JOB_RUNNING && !isnan(r->step_ms)) {
         MSG_SET(j, eta_s, (double)(r->total_steps - r->step) * r->step_ms / 1000);
-    }
-}
-
-static void set_devices(Job *j, const struct attempt_row *a)
-{
-    if (a->number == 0 || a->condition == ATTEMPT_GONE) {
-        return;
-    }
-    for (int32_t i = 0; i < DEVICES_MAX; i++) {
-        if (device_set_has(&a->devices, i)) {
-            char *name;
-            msg_printf(&name, "%s:%d", a->node, i);
-            msg_push(&j->device_names, &j->n_device_names, name);
-        }
     }
 }
 
@@ -109,7 +106,6 @@ Job *job_message(const struct job_row *r, const char *data_dir, const JobSpec *s
     MSG_SET(j, restarts, r->restarts);
     set_times(j, r);
     set_curve(j, r);
-    set_devices(j, &r->attempt);
     char dir[4096];
     if (job_dir(dir, sizeof dir, data_dir, r->id)) {
         msg_text(&j->job_dir, dir);

@@ -19,6 +19,9 @@ bool job_may_move(JobState from, JobState to);
 Job *job_message(const struct job_row *row, const char *data_dir, const JobSpec *spec,
                  bool with_spec);
 
+/* devices: "alpha:0-3,beta:1", as they are stored; one name for each run of them. */
+void job_set_devices(Job *j, const char *devices);
+
 /* DATA_DIR/jobs/ID. False if it doesn't fit. */
 bool job_dir(char *out, size_t size, const char *data_dir, int64_t id);
 

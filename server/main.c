@@ -113,11 +113,11 @@ static int on_peak(void *controller, struct mail *base, struct error *err)
         return 0;
     }
     struct topology *t = controller_topology(c);
-    t->peak_fp32 = m->reply->peak_flops_fp32;
-    t->peak_fp64 = m->reply->peak_flops_fp64;
-    log_info("one device of %s: %.1f GFLOP/s in fp32, %.1f in fp64", t->cpu_model,
-             t->peak_fp32 / 1e9, t->peak_fp64 / 1e9);
-    return store_peak_set(controller_store(c), t->cpu_model, t->peak_fp32, t->peak_fp64, err);
+    double fp32 = m->reply->peak_flops_fp32, fp64 = m->reply->peak_flops_fp64;
+    topology_set_peaks(t, fp32, fp64);
+    log_info("one device of %s: %.1f GFLOP/s in fp32, %.1f in fp64", t->host.cpu_model, fp32 / 1e9,
+             fp64 / 1e9);
+    return store_peak_set(controller_store(c), t->host.cpu_model, fp32, fp64, err);
 }
 
 static void measure_peak(struct tandemd *d)
@@ -148,10 +148,29 @@ static int make_paths(struct tandemd *d, struct error *err)
     return 0;
 }
 
+/* With the peaks of this host's devices, where these were measured before. */
+static int make_topology(struct tandemd *d, struct store *store, struct controller_options *o,
+                         bool *is_measured, struct error *err)
+{
+    struct topology_host host;
+    topology_look(&host);
+    if (topology_new(&o->topology, &host, NULL, d->options.devices, err) != 0) {
+        return -1;
+    }
+    double fp32, fp64;
+    int rc = store_peak_get(store, host.cpu_model, &fp32, &fp64, err);
+    *is_measured = rc == 1;
+    if (rc == 1) {
+        topology_set_peaks(o->topology, fp32, fp64);
+    }
+    return rc < 0 ? -1 : 0;
+}
+
 static int start_threads(struct tandemd *d, struct error *err)
 {
     char db[PATH_MAX];
     struct store *store = NULL, *reader = NULL;
+    bool is_measured;
     if (!fs_join(db, sizeof db, d->data_dir, "tandem.db")) {
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", d->data_dir);
     }
@@ -171,7 +190,7 @@ static int start_threads(struct tandemd *d, struct error *err)
                                    .tenant_queued_jobs =
                                        auth_limits(d->app.auth)->tenant_queued_jobs};
     if (access_load(d->app.access, store, err) != 0 ||
-        topology_init_local(&o.topology, d->options.devices, err) != 0 ||
+        make_topology(d, store, &o, &is_measured, err) != 0 ||
         store_schema_version(store, &d->app.schema_version, err) != 0 ||
         open_reader(db, &reader, err) != 0 ||
         query_new(&d->app.query, reader, d->data_dir, err) != 0 ||
@@ -179,27 +198,22 @@ static int start_threads(struct tandemd *d, struct error *err)
         feed_new(&d->app.feed, reader, d->data_dir, auth_limits(d->app.auth)->user_watchers, err) !=
             0 ||
         backup_new(&d->app.backup, d->data_dir, err) != 0) {
-        store_close(store);
-        return -1;
+        goto failed;
     }
-    int known = store_peak_get(store, o.topology.cpu_model, &o.topology.peak_fp32,
-                               &o.topology.peak_fp64, err);
     d->parts.auth = d->app.auth;
     d->parts.audit = d->app.audit;
     d->parts.feed = d->app.feed;
     o.allowed = d->allowed;
     o.lease_ms = lease_ttl_ms(d->parts.lease);
     o.run_as = d->run_as;
-    if (known >= 0 && d->options.record) {
+    if (d->options.record) {
         if (record_new(&d->record, d->options.record, db, err) != 0) {
-            store_close(store);
-            return -1;
+            goto failed;
         }
         o.world = record_world(d->record, &o, o.world);
     }
-    if (known < 0 || controller_new(&d->app.controller, &o, err) != 0) {
-        store_close(store);
-        return -1;
+    if (controller_new(&d->app.controller, &o, err) != 0) {
+        goto failed;
     }
     struct mailbox *back = controller_mailbox(d->app.controller);
     struct launcher *launcher;
@@ -212,10 +226,14 @@ static int start_threads(struct tandemd *d, struct error *err)
                       d->data_dir, back, err) != 0) {
         return -1;
     }
-    if (!known) {
+    if (!is_measured) {
         measure_peak(d);
     }
     return 0;
+failed:
+    topology_free(o.topology);
+    store_close(store);
+    return -1;
 }
 
 static void take_config(struct server_options *o, struct tls_files *tls, const ServerConfig *c)

@@ -243,13 +243,24 @@ static void deliver(void *ctx, struct out *o)
     r->inner.deliver(r->inner.ctx, o);
 }
 
+static void put_topology(struct buf *items, const struct topology *t)
+{
+    size_t len = cluster_spec__get_packed_size(t->cluster);
+    uint8_t *packed = malloc(len + 1);
+    ASSERT(packed);
+    cluster_spec__pack(t->cluster, packed);
+    record_put_bytes(items, &t->host, sizeof t->host);
+    record_put_bytes(items, packed, len);
+    free(packed);
+}
+
 struct world record_world(struct record *r, const struct controller_options *o, struct world inner)
 {
     r->inner = inner;
     record_put(&r->items, RECORD_OPEN);
     record_put_text(&r->items, TANDEM_VERSION);
     record_put_text(&r->items, o->data_dir);
-    record_put_bytes(&r->items, &o->topology, sizeof o->topology);
+    put_topology(&r->items, o->topology);
     record_put_number(&r->items, o->lease_ms);
     record_put_number(&r->items, o->tenant_queued_jobs);
     return (struct world){.ctx = r,

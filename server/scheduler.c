@@ -31,27 +31,23 @@ static bool suits(const struct sched_job *j, const struct sched_device *d)
     return j->num_nodes == 0;
 }
 
-/* The first node, in the order of the devices, with enough free ones. */
+/* The first node, in the order of the devices, with enough free ones; else the first of all.
+ * Fills out[devices of the job]. */
 static bool place(const struct sched_job *j, const struct sched_device *devices,
-                  int32_t num_devices, const struct device_set *taken, struct device_set *out)
+                  int32_t num_devices, const bool *taken, int32_t *out)
 {
-    for (int32_t first = 0; first < num_devices; first++) {
-        if (first > 0 && strcmp(devices[first].node, devices[first - 1].node) == 0) {
-            continue;
-        }
+    for (int pass = 0; pass < 2; pass++) {
         int32_t have = 0;
-        memset(out, 0, sizeof *out);
-        for (int32_t i = first; i < num_devices && have < j->devices; i++) {
-            if (strcmp(devices[i].node, devices[first].node) != 0) {
-                break;
+        for (int32_t i = 0; i < num_devices; i++) {
+            if (pass == 0 && i > 0 && strcmp(devices[i].node, devices[i - 1].node) != 0) {
+                have = 0;
             }
-            if (devices[i].job_id == 0 && !device_set_has(taken, i) && suits(j, &devices[i])) {
-                device_set_add(out, i);
-                have++;
+            if (devices[i].job_id == 0 && !taken[i] && suits(j, &devices[i])) {
+                out[have++] = i;
             }
-        }
-        if (have == j->devices) {
-            return true;
+            if (have == j->devices) {
+                return true;
+            }
         }
     }
     return false;
@@ -61,9 +57,11 @@ size_t scheduler_run(const struct sched_job *jobs, size_t num_jobs,
                      const struct sched_device *devices, int32_t num_devices,
                      struct sched_start *starts)
 {
-    ASSERT(num_devices <= DEVICES_MAX);
     const struct sched_job **order = malloc((num_jobs + 1) * sizeof *order);
-    ASSERT(order);
+    /* Given to a job of this round, or kept for one that waits. */
+    bool *taken = calloc((size_t)num_devices + 1, sizeof *taken);
+    int32_t *got = malloc(((size_t)num_devices + 1) * sizeof *got);
+    ASSERT(order && taken && got);
     size_t num_ready = 0, num_starts = 0;
     for (size_t i = 0; i < num_jobs; i++) {
         if (jobs[i].ready) {
@@ -71,33 +69,31 @@ size_t scheduler_run(const struct sched_job *jobs, size_t num_jobs,
         }
     }
     qsort(order, num_ready, sizeof *order, compare);
-    /* Given to a job of this round, or kept for one that waits. */
-    struct device_set taken = {{0}};
     int32_t num_open = 0;
     for (int32_t i = 0; i < num_devices; i++) {
         num_open += devices[i].job_id == 0 && !devices[i].drained;
     }
     for (size_t k = 0; k < num_ready && num_open > 0; k++) {
-        struct device_set got;
-        if (place(order[k], devices, num_devices, &taken, &got)) {
-            starts[num_starts++] =
-                (struct sched_start){.job_idx = (size_t)(order[k] - jobs), .devices = got};
-        } else {
-            memset(&got, 0, sizeof got);
-            for (int32_t i = 0; i < num_devices; i++) {
-                if (suits(order[k], &devices[i])) {
-                    device_set_add(&got, i);
-                }
+        bool fits = place(order[k], devices, num_devices, taken, got);
+        int32_t num = fits ? order[k]->devices : 0;
+        if (fits) {
+            starts[num_starts++] = (struct sched_start){.job_idx = (size_t)(order[k] - jobs),
+                                                        .devices = device_set_new(got, num)};
+        }
+        for (int32_t i = 0; i < num_devices && !fits; i++) {
+            if (suits(order[k], &devices[i])) {
+                got[num++] = i;
             }
         }
-        for (int32_t i = 0; i < num_devices; i++) {
-            if (device_set_has(&got, i) && !device_set_has(&taken, i)) {
-                device_set_add(&taken, i);
-                num_open -= devices[i].job_id == 0 && !devices[i].drained;
-            }
+        for (int32_t i = 0; i < num; i++) {
+            const struct sched_device *d = &devices[got[i]];
+            num_open -= !taken[got[i]] && d->job_id == 0 && !d->drained;
+            taken[got[i]] = true;
         }
     }
     free(order);
+    free(taken);
+    free(got);
     return num_starts;
 }
 

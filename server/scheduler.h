@@ -1,6 +1,7 @@
 /* Who starts next, and where: a pure function of the queue and the devices. Higher priority first,
- * then the older job; a gang gets all its devices, on one node, or none. Where the first job that
- * is ready doesn't fit, nobody behind it overtakes it on the devices that it could use. */
+ * then the older job; a gang gets all its devices, on one node if they fit there, or none. Where
+ * the first job that is ready doesn't fit, nobody behind it overtakes it on the devices that it
+ * could use. */
 #ifndef TANDEM_SERVER_SCHEDULER_H
 #define TANDEM_SERVER_SCHEDULER_H
 
@@ -8,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/store/rows.h"
+#include "plan/device_set.h"
 
 struct sched_job {
     int64_t id;
@@ -30,10 +31,10 @@ struct sched_device {
 
 struct sched_start {
     size_t job_idx;
-    struct device_set devices; /* indices into the devices given */
+    struct device_set *devices; /* indices into the devices given; the caller frees it */
 };
 
-/* Fills starts (room for num_jobs) and returns how many. num_devices <= DEVICES_MAX. */
+/* Fills starts (room for num_jobs) and returns how many. */
 size_t scheduler_run(const struct sched_job *jobs, size_t num_jobs,
                      const struct sched_device *devices, int32_t num_devices,
                      struct sched_start *starts);

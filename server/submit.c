@@ -45,10 +45,9 @@ static int check_nodes(struct controller *c, const JobSpec *spec, struct error *
 {
     const struct topology *t = controller_topology(c);
     for (size_t i = 0; spec->resources && i < spec->resources->n_nodes; i++) {
-        if (strcmp(spec->resources->nodes[i], t->node) != 0) {
-            return error_set(err, ERR_INVALID_ARGUMENT,
-                             "resources.nodes: there is no node \"%s\"; this cluster has %s",
-                             spec->resources->nodes[i], t->node);
+        struct error why;
+        if (topology_find_node(t, spec->resources->nodes[i], &why) < 0) {
+            return error_set(err, ERR_INVALID_ARGUMENT, "resources.nodes: %s", why.text);
         }
     }
     return 0;
@@ -85,6 +84,8 @@ static void take_row(struct job_row *row, const JobSpec *spec, const Plan *plan,
                             .devices = (int32_t)plan->mesh->num_ranks,
                             .total_steps = plan->total_steps,
                             .created_us = now_us,
+                            .queued_us = now_us,
+                            .waits_us = now_us,
                             .loss = (double)NAN,
                             .step_ms = (double)NAN,
                             .tokens_per_s = (double)NAN,
@@ -200,7 +201,7 @@ static int on_probed(void *controller, struct mail *base, struct error *err)
         return rc < 0 ? -1 : 0;
     }
     Plan *plan;
-    if (attempts_plan(c, r->spec, m->reply, NULL, &plan, err) != 0) {
+    if (attempts_plan(c, r->spec, m->reply, NULL, 0, &plan, err) != 0) {
         return -1;
     }
     SubmitReply *reply = msg_new(&submit_reply__descriptor);
@@ -263,16 +264,14 @@ static int on_plan_probed(void *controller, struct mail *base, struct error *err
     JobSpec *spec = (JobSpec *)text_clone(&r->spec->base);
     struct spec_unbuilt unbuilt = {0};
     ASSERT(spec_check_plan(spec, &unbuilt, err) == 0);
-    ClusterSpec *own = topology_cluster(controller_topology(c), NULL);
     struct plan_input in = {.spec = spec,
                             .model = m->reply->model,
                             .train = (const DataFacts *const *)m->reply->sources,
                             .num_train = m->reply->n_sources,
-                            .cluster = r->cluster ? r->cluster : own,
+                            .cluster = r->cluster ? r->cluster : controller_topology(c)->cluster,
                             .unbuilt = &unbuilt};
     Plan *plan;
     int rc = plan_build(&in, &plan, err);
-    msg_free(own);
     msg_free(spec);
     spec_unbuilt_free(&unbuilt);
     if (rc != 0) {

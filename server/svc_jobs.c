@@ -164,6 +164,13 @@ static int run_get(void *query, struct mail *m, struct error *err)
         store_job_spec(q->reader, row.id, &spec, NULL);
         job = job_message(&row, q->data_dir, spec, true);
         msg_free(spec);
+        struct buf devices = {0};
+        const struct attempt_row *a = &row.attempt;
+        if (a->number && a->condition != ATTEMPT_GONE &&
+            store_attempt_devices(q->reader, row.id, a->number, &devices, NULL) == 1) {
+            job_set_devices(job, devices.data);
+        }
+        buf_free(&devices);
         rc = store_event_list(q->reader, row.id, NULL, 0, EVENTS_MAX, push_event, job, err);
     }
     store_end_read(q->reader);

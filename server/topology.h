@@ -1,29 +1,57 @@
-/* What there is to run on: this host as one node of CPU devices. */
+/* What there is to run on: the cluster that the file describes, or this host as one node of CPU
+ * devices; and what of it is drained (server/drains.h). All nodes with CPU devices are on this
+ * host. */
 #ifndef TANDEM_SERVER_TOPOLOGY_H
 #define TANDEM_SERVER_TOPOLOGY_H
 
 #include <stdint.h>
 
 #include "base/error.h"
-#include "server/scheduler.h"
+#include "plan/fabric.h"
+#include "server/drains.h"
 
-struct topology {
-    char node[65];
+struct topology_host {
+    char node[65]; /* what this host is called */
     char cpu_model[128];
     char boot_id[48];
     int32_t cores;
     int64_t mem_bytes;
-    int32_t num_devices;
-    double peak_fp32, peak_fp64; /* FLOP/s of one device; 0 = not measured yet */
 };
 
-/* num_devices 0 = the cores that this process may use. */
-int topology_init_local(struct topology *out, int32_t num_devices, struct error *err);
+struct topology_place {
+    int32_t node, device;
+};
 
-/* For the scheduler: devices[num_devices], all free. Strings live as long as t. */
-void topology_devices(const struct topology *t, struct sched_device *devices);
+struct topology {
+    struct topology_host host;
+    ClusterSpec *cluster;  /* owned; groups expanded; with the peaks that are known by now */
+    struct fabric *fabric; /* owned */
+    struct drains *drains; /* owned */
+    struct topology_place *places; /* owned; [num_devices]: where each is in cluster */
+};
 
-/* As a message that the caller frees. holders[num_devices]: job ids, 0 = free; NULL = all free. */
-ClusterSpec *topology_cluster(const struct topology *t, const int64_t *holders);
+/* Looks at this host. */
+void topology_look(struct topology_host *out);
+/* cluster: checked, taken over also on failure; NULL: this host, with num_devices CPU devices (0 =
+ * its cores). */
+int topology_new(struct topology **out, const struct topology_host *host, ClusterSpec *cluster,
+                 int32_t num_devices, struct error *err);
+void topology_free(struct topology *t);
+
+/* -1 and err, which names the nearest, where there is no such node. */
+int32_t topology_find_node(const struct topology *t, const char *name, struct error *err);
+/* FLOP/s of one CPU device of this host, measured: for those that the file gives no figure. */
+void topology_set_peaks(struct topology *t, double fp32, double fp64);
+
+/* Where the devices are, by rank; local ranks are counted. Freed with topology_free_places. */
+RankPlacement **topology_places(const struct topology *t, const int32_t *devices, int32_t num);
+void topology_free_places(RankPlacement **places, int32_t num);
+
+/* As a message that the caller frees. holders, claims [num_devices]: job ids, 0 = free or
+ * unclaimed; NULL = all are. */
+ClusterSpec *topology_message(const struct topology *t, const int64_t *holders,
+                              const int64_t *claims);
+/* The device in such a message. */
+DeviceInfo *topology_device(const struct topology *t, ClusterSpec *message, int32_t device);
 
 #endif

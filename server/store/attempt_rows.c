@@ -1,32 +1,11 @@
 /* Tables attempts and plans. */
 #include "server/store/attempt_row.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "server/store/store.h"
-
-/* "0,1,5": for people who look into the database. */
-static void devices_to_text(const struct device_set *set, struct buf *out)
-{
-    for (int32_t i = 0; i < DEVICES_MAX; i++) {
-        if (device_set_has(set, i)) {
-            buf_printf(out, "%s%d", out->len ? "," : "", i);
-        }
-    }
-}
-
-static void devices_from_text(const char *text, struct device_set *out)
-{
-    while (*text >= '0' && *text <= '9') {
-        char *end;
-        long i = strtol(text, &end, 10);
-        device_set_add(out, i < DEVICES_MAX ? (int32_t)i : -1);
-        text = *end == ',' ? end + 1 : end;
-    }
-}
 
 void attempt_row_read(sqlite3_stmt *q, int at, struct attempt_row *r)
 {
@@ -40,8 +19,7 @@ void attempt_row_read(sqlite3_stmt *q, int at, struct attempt_row *r)
         memcpy(r->token_sha256, sqlite3_column_blob(q, at + 2), HASH_BYTES);
     }
     sql_text(q, at + 3, r->node, sizeof r->node);
-    const char *devices = (const char *)sqlite3_column_text(q, at + 4);
-    devices_from_text(devices ? devices : "", &r->devices);
+    r->num_devices = sqlite3_column_int(q, at + 4);
     r->start_step = sqlite3_column_int64(q, at + 5);
     sql_text(q, at + 6, r->resume_dir, sizeof r->resume_dir);
     r->acked_seq = sqlite3_column_int64(q, at + 7);
@@ -50,21 +28,26 @@ void attempt_row_read(sqlite3_stmt *q, int at, struct attempt_row *r)
     sql_text(q, at + 10, r->boot_id, sizeof r->boot_id);
     r->created_us = sqlite3_column_int64(q, at + 11);
     r->ended_us = sqlite3_column_int64(q, at + 12);
+    r->queued_us = sqlite3_column_int64(q, at + 13);
+    r->wait_us = sqlite3_column_int64(q, at + 14);
+    r->device_us = sqlite3_column_int64(q, at + 15);
+    r->yields_to = sqlite3_column_int64(q, at + 16);
+    r->backfills = sqlite3_column_int64(q, at + 17);
+    r->borrowed = sqlite3_column_int(q, at + 18) != 0;
+    r->evicted = sqlite3_column_int(q, at + 19) != 0;
 }
 
 int store_attempt_insert(struct store *s, int64_t job, const struct attempt_row *r,
-                         const void *plan, size_t plan_len, struct error *err)
+                         const char *devices, const void *plan, size_t plan_len, struct error *err)
 {
-    struct buf devices = {0};
-    devices_to_text(&r->devices, &devices);
-    int rc = sql_exec(s, err,
-                      "INSERT INTO attempts (job, number, condition, token_sha256, node, devices, "
-                      "start_step, resume_dir, created_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                      "iwwbttiti", job, r->number, (int)r->condition,
-                      &(struct sql_blob){r->token_sha256, HASH_BYTES}, r->node,
-                      devices.len ? devices.data : "", r->start_step, r->resume_dir, r->created_us);
-    buf_free(&devices);
-    if (rc != 0) {
+    if (sql_exec(s, err,
+                 "INSERT INTO attempts (job, number, condition, token_sha256, node, devices, "
+                 "num_devices, start_step, resume_dir, created_us, ended_us, queued_us, wait_us, "
+                 "backfills, borrowed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 "iwwbttwitiiiiiw", job, r->number, (int)r->condition,
+                 &(struct sql_blob){r->token_sha256, HASH_BYTES}, r->node, devices, r->num_devices,
+                 r->start_step, r->resume_dir, r->created_us, r->ended_us, r->queued_us, r->wait_us,
+                 r->backfills, (int)r->borrowed) != 0) {
         return -1;
     }
     uint8_t sum[32];
@@ -77,11 +60,23 @@ int store_attempt_insert(struct store *s, int64_t job, const struct attempt_row 
 int store_attempt_update(struct store *s, int64_t job, const struct attempt_row *r,
                          struct error *err)
 {
-    return sql_exec(s, err,
-                    "UPDATE attempts SET condition = ?3, acked_seq = ?4, pid = ?5, "
-                    "start_time = ?6, boot_id = ?7, ended_us = ?8 WHERE job = ?1 AND number = ?2",
-                    "iwwiiiti", job, r->number, (int)r->condition, r->acked_seq, r->pid,
-                    r->start_time, r->boot_id, r->ended_us);
+    return sql_exec(
+        s, err,
+        "UPDATE attempts SET condition = ?3, acked_seq = ?4, pid = ?5, "
+        "start_time = ?6, boot_id = ?7, ended_us = ?8, device_us = ?9, yields_to = ?10, "
+        "evicted = ?11 WHERE job = ?1 AND number = ?2",
+        "iwwiiitiiiw", job, r->number, (int)r->condition, r->acked_seq, r->pid, r->start_time,
+        r->boot_id, r->ended_us, r->device_us, r->yields_to, (int)r->evicted);
+}
+
+int store_attempt_devices(struct store *s, int64_t job, int32_t number, struct buf *out,
+                          struct error *err)
+{
+    return sql_text_of(s,
+                       sql_query(s, err,
+                                 "SELECT devices FROM attempts WHERE job = ? AND number = ?", "iw",
+                                 job, number),
+                       out, err);
 }
 
 int store_attempt_plan(struct store *s, int64_t job, int32_t attempt, Plan **out, struct error *err)

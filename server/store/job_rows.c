@@ -13,19 +13,21 @@
     "j.id, j.name, j.tenant, j.user, j.state, j.target, j.cause, j.message, j.priority, "          \
     "j.devices, j.total_steps, j.restarts, j.mark_step, j.step, j.loss, j.step_ms, "               \
     "j.tokens_per_s, j.mfu, j.not_before_us, j.created_us, j.started_us, j.ended_us, "             \
-    "j.export_dir, j.quarantine, " ATTEMPT_COLUMNS
+    "j.export_dir, j.quarantine, j.evictions, j.queued_us, j.waits_us, "                           \
+    "j.wait_us, " ATTEMPT_COLUMNS
 #define JOB_FROM " FROM jobs j LEFT JOIN attempts a ON a.job = j.id AND a.number = j.attempt "
-#define FIRST_ATTEMPT_COLUMN 24
+#define FIRST_ATTEMPT_COLUMN 28
 
 int store_job_insert(struct store *s, struct job_row *row, const void *spec, size_t spec_len,
                      const void *facts, size_t facts_len, struct error *err)
 {
     if (sql_exec(s, err,
                  "INSERT INTO jobs (name, tenant, user, state, cause, message, priority, devices, "
-                 "total_steps, created_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                 "tttwttwwii", row->name, row->tenant, row->user, (int)row->state, row->cause,
-                 row->message, row->priority, row->devices, row->total_steps,
-                 row->created_us) != 0) {
+                 "total_steps, created_us, queued_us, waits_us) VALUES "
+                 "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 "tttwttwwiiii", row->name, row->tenant, row->user, (int)row->state, row->cause,
+                 row->message, row->priority, row->devices, row->total_steps, row->created_us,
+                 row->queued_us, row->waits_us) != 0) {
         return -1;
     }
     row->id = sqlite3_last_insert_rowid(s->db);
@@ -48,11 +50,24 @@ int store_job_update(struct store *s, const struct job_row *r, struct error *err
                     "priority = ?6, attempt = ?7, restarts = ?8, mark_step = ?9, step = ?10, "
                     "loss = ?11, step_ms = ?12, tokens_per_s = ?13, mfu = ?14, "
                     "not_before_us = ?15, started_us = ?16, ended_us = ?17, export_dir = ?18, "
-                    "quarantine = ?19 WHERE id = ?1",
-                    "iwwttwwwiiddddiiitt", r->id, (int)r->state, r->target, r->cause, r->message,
-                    r->priority, r->attempt.number, r->restarts, r->mark_step, r->step, r->loss,
-                    r->step_ms, r->tokens_per_s, r->mfu, r->not_before_us, r->started_us,
-                    r->ended_us, r->export_dir, r->quarantine);
+                    "quarantine = ?19, evictions = ?20, queued_us = ?21, waits_us = ?22, "
+                    "wait_us = ?23 WHERE id = ?1",
+                    "iwwttwwwiiddddiiittwiii", r->id, (int)r->state, r->target, r->cause,
+                    r->message, r->priority, r->attempt.number, r->restarts, r->mark_step, r->step,
+                    r->loss, r->step_ms, r->tokens_per_s, r->mfu, r->not_before_us, r->started_us,
+                    r->ended_us, r->export_dir, r->quarantine, r->evictions, r->queued_us,
+                    r->waits_us, r->wait_us);
+}
+
+int store_job_claim(struct store *s, int64_t id, struct buf *out, struct error *err)
+{
+    return sql_text_of(s, sql_query(s, err, "SELECT claim FROM jobs WHERE id = ?", "i", id), out,
+                       err);
+}
+
+int store_job_set_claim(struct store *s, int64_t id, const char *devices, struct error *err)
+{
+    return sql_exec(s, err, "UPDATE jobs SET claim = ?2 WHERE id = ?1", "it", id, devices);
 }
 
 static void read_job(sqlite3_stmt *q, struct job_row *r)
@@ -82,6 +97,10 @@ static void read_job(sqlite3_stmt *q, struct job_row *r)
     r->ended_us = sqlite3_column_int64(q, 21);
     sql_text(q, 22, r->export_dir, sizeof r->export_dir);
     sql_text(q, 23, r->quarantine, sizeof r->quarantine);
+    r->evictions = sqlite3_column_int(q, 24);
+    r->queued_us = sqlite3_column_int64(q, 25);
+    r->waits_us = sqlite3_column_int64(q, 26);
+    r->wait_us = sqlite3_column_int64(q, 27);
     attempt_row_read(q, FIRST_ATTEMPT_COLUMN, &r->attempt);
 }
 

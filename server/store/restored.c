@@ -137,7 +137,7 @@ static int close_attempts(struct store *s, struct job_row *row, int32_t highest,
                                .created_us = clock_wall_us(),
                                .ended_us = clock_wall_us()};
     row->attempt.number = none.number;
-    return store_attempt_insert(s, row->id, &none, "", 0, err);
+    return store_attempt_insert(s, row->id, &none, "", "", 0, err);
 }
 
 static int settle_job(struct store *s, int64_t id, const struct store_seen *seen, struct error *err)
@@ -170,6 +170,7 @@ static int settle_job(struct store *s, int64_t id, const struct store_seen *seen
         }
         row.state = to;
         row.target = 0;
+        row.waits_us = to == JOB_QUEUED ? clock_wall_us() : 0;
         row.not_before_us = 0;
         row.ended_us = to >= JOB_SUCCEEDED ? clock_wall_us() : row.ended_us;
         snprintf(row.cause, sizeof row.cause, "restored");

@@ -1,5 +1,6 @@
 /* Rows as the controller holds them: plain values, so that a copy is a save point. Text is cut to
- * its field. */
+ * its field. Devices, of which there may be many, are not in them: store_attempt_devices and
+ * store_job_claim give their names. */
 #ifndef TANDEM_SERVER_STORE_ROWS_H
 #define TANDEM_SERVER_STORE_ROWS_H
 
@@ -8,14 +9,7 @@
 
 #include "proto/names.h"
 
-#define DEVICES_MAX 1024
-#define DEVICE_WORDS (DEVICES_MAX / 64)
 #define HASH_BYTES 32
-
-/* Devices of one node, by index. */
-struct device_set {
-    uint64_t bits[DEVICE_WORDS];
-};
 
 /* Where an attempt stands. The numbers are on disk. */
 enum attempt_condition {
@@ -30,8 +24,8 @@ struct attempt_row {
     int32_t number; /* from 1; 0 = none */
     enum attempt_condition condition;
     uint8_t token_sha256[HASH_BYTES];
-    char node[65];
-    struct device_set devices;
+    char node[65]; /* the host whose tandem-node runs it */
+    int32_t num_devices;
     int64_t start_step;  /* finished steps it goes on from */
     char resume_dir[96]; /* below the job's folder; "" = the model's own weights */
     int64_t acked_seq;
@@ -40,6 +34,13 @@ struct attempt_row {
     char boot_id[48];
     int64_t created_us;
     int64_t ended_us;
+    int64_t queued_us; /* since when it had waited for its start, as its age counts */
+    int64_t wait_us;   /* how long that wait was, without what it ran in between */
+    int64_t device_us; /* devices x time from created_us until they were free; 0 until GONE */
+    int64_t yields_to; /* the job that it was stopped for; 0 = none */
+    int64_t backfills; /* the job in front of which it was started, out of its turn; 0 = none */
+    bool evicted;      /* it gave its devices to another job */
+    bool borrowed;     /* beyond its tenant's quota when it was started */
 };
 
 struct job_row {
@@ -60,21 +61,23 @@ struct job_row {
     double loss, step_ms, tokens_per_s, mfu; /* NaN = none */
     int64_t not_before_us;                   /* end of a backoff, wall clock */
     int64_t created_us, started_us, ended_us;
+    int32_t evictions;          /* times that it gave its devices to another job */
+    int64_t queued_us;          /* its age in the queue counts from here; kept by who gave way or died */
+    int64_t waits_us;           /* the wait that it is in began; 0 = it doesn't wait */
+    int64_t wait_us;            /* sum of the waits that are over */
     char export_dir[96];        /* below the job's folder */
     char quarantine[160];       /* why its spec can't be used; "" = it can */
     struct attempt_row attempt; /* the latest */
 };
 
-static inline bool device_set_has(const struct device_set *s, int32_t i)
-{
-    return i >= 0 && i < DEVICES_MAX && (s->bits[i / 64] >> (i % 64) & 1);
-}
-
-static inline void device_set_add(struct device_set *s, int32_t i)
-{
-    if (i >= 0 && i < DEVICES_MAX) {
-        s->bits[i / 64] |= (uint64_t)1 << (i % 64);
-    }
-}
+/* Devices that new jobs don't get. */
+struct drain_row {
+    char node[65];
+    int32_t device; /* -1 = all of the node */
+    char reason[256];
+    char user[65];
+    int64_t time_us;
+    bool let_finish;
+};
 
 #endif

@@ -155,6 +155,19 @@ int sql_exec(struct store *s, struct error *err, const char *text, const char *f
     return rc;
 }
 
+int sql_text_of(struct store *s, sqlite3_stmt *stmt, struct buf *out, struct error *err)
+{
+    buf_clear(out);
+    buf_puts(out, "");
+    int rc = stmt ? sql_step(s, stmt, err) : -1;
+    if (rc == 1) {
+        const char *text = (const char *)sqlite3_column_text(stmt, 0);
+        buf_puts(out, text ? text : "");
+        sql_done(stmt);
+    }
+    return rc;
+}
+
 int sql_script(struct store *s, const char *text, struct error *err)
 {
     SQL_TRY(s, err, sqlite3_exec(s->db, text, NULL, NULL, NULL));

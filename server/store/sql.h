@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 
 #define SQL_STATEMENTS_MAX 256
@@ -70,6 +71,9 @@ sqlite3_stmt *sql_query(struct store *s, struct error *err, const char *text, co
 int sql_step(struct store *s, sqlite3_stmt *stmt, struct error *err);
 /* Ends a statement before its last row. */
 void sql_done(sqlite3_stmt *stmt);
+/* Runs a statement that gives one text, of any length, or no row; stmt NULL: it failed to be made.
+ * out is cleared first. 1 found, 0 not. */
+int sql_text_of(struct store *s, sqlite3_stmt *stmt, struct buf *out, struct error *err);
 /* Runs a statement that gives no rows. */
 int sql_exec(struct store *s, struct error *err, const char *text, const char *format, ...);
 /* Several statements in one text, without parameters. */

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "proto/names.h"
 #include "server/store/metric_row.h"
@@ -53,6 +54,10 @@ int store_job_insert(struct store *s, struct job_row *row, const void *spec, siz
                      const void *facts, size_t facts_len, struct error *err);
 /* All columns that change; the attempt not. */
 int store_job_update(struct store *s, const struct job_row *row, struct error *err);
+/* Names of the devices that are kept for it: "alpha:0-3,beta:1", "" = none. 1 found, 0 no such job.
+ */
+int store_job_claim(struct store *s, int64_t id, struct buf *out, struct error *err);
+int store_job_set_claim(struct store *s, int64_t id, const char *devices, struct error *err);
 /* The highest number that was ever given to a job; 0 = none. */
 int store_job_last(struct store *s, int64_t *id, struct error *err);
 /* With its latest attempt. 1 found, 0 not. */
@@ -77,10 +82,15 @@ int store_job_list(struct store *s, const struct store_job_filter *filter, struc
                    size_t *num, struct error *err);
 
 /* ---- attempts ---- */
+/* devices: their names, "alpha:0-3,beta:1". */
 int store_attempt_insert(struct store *s, int64_t job, const struct attempt_row *row,
-                         const void *plan, size_t plan_len, struct error *err);
+                         const char *devices, const void *plan, size_t plan_len, struct error *err);
+/* What changes after that. */
 int store_attempt_update(struct store *s, int64_t job, const struct attempt_row *row,
                          struct error *err);
+/* 1 found, 0 no such attempt. */
+int store_attempt_devices(struct store *s, int64_t job, int32_t number, struct buf *out,
+                          struct error *err);
 int store_attempt_plan(struct store *s, int64_t job, int32_t attempt, Plan **out,
                        struct error *err);
 struct store_token {
@@ -161,6 +171,14 @@ typedef bool (*store_checkpoint_fn)(void *arg, const Checkpoint *c);
 /* Newest first (step, then attempt); before_id 0 = all; step -1 = any. */
 int store_checkpoint_list(struct store *s, int64_t job, int64_t step, int64_t before_id,
                           int32_t limit, store_checkpoint_fn fn, void *arg, struct error *err);
+
+/* ---- drains ---- */
+/* By node and device. *rows is freed by the caller. */
+int store_drain_list(struct store *s, struct drain_row **rows, size_t *num, struct error *err);
+/* A drain of the same node and device is replaced. */
+int store_drain_put(struct store *s, const struct drain_row *row, struct error *err);
+/* Of the node itself: device -1. */
+int store_drain_remove(struct store *s, const char *node, int32_t device, struct error *err);
 
 /* ---- the rest ---- */
 /* 1 found, 0 not. */

@@ -64,7 +64,7 @@ static void make_job(struct bench *b)
                           .created_us = 1};
     struct attempt_row a = {.number = 1, .condition = ATTEMPT_STARTED, .node = "here"};
     if (store_job_insert(b->writer, &row, "", 0, "", 0, &err) != 0 ||
-        store_attempt_insert(b->writer, row.id, &a, "", 0, &err) != 0) {
+        store_attempt_insert(b->writer, row.id, &a, "", "", 0, &err) != 0) {
         die("job", &err);
     }
     b->job = row.id;

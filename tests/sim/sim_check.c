@@ -190,7 +190,7 @@ static void check_gang_devices(struct sim *s, const int64_t *holders)
 void sim_check_server(struct sim *s)
 {
     struct controller *c = s->server->app.controller;
-    int64_t holders[DEVICES_MAX], by_attempts[SIM_DEVICES] = {0};
+    int64_t holders[SIM_DEVICES], by_attempts[SIM_DEVICES] = {0};
     controller_holders(c, holders);
     for (size_t i = 0; i < controller_num_jobs(c); i++) {
         const struct job *j = controller_job_at(c, i);
@@ -214,7 +214,7 @@ void sim_check_server(struct sim *s)
             sim_fail(s, "%s waits longer than its longest backoff", truth->name);
         }
         for (int32_t d = 0; d < SIM_DEVICES && a->number && a->condition != ATTEMPT_GONE; d++) {
-            if (device_set_has(&a->devices, d)) {
+            if (device_set_has(j->devices.now, d)) {
                 if (by_attempts[d]) {
                     sim_fail(s, "device %d is given to jobs %lld and %lld", d,
                              (long long)by_attempts[d], (long long)j->row.id);

@@ -135,6 +135,17 @@ static void free_parts(struct sim_server *v)
     v->lease = NULL;
 }
 
+static int make_topology(struct topology **out, struct error *err)
+{
+    const struct topology_host host = {
+        .node = "host", .cpu_model = "simulated", .boot_id = "boot", .cores = 8};
+    if (topology_new(out, &host, NULL, SIM_DEVICES, err) != 0) {
+        return -1;
+    }
+    topology_set_peaks(*out, 1e11, 5e10);
+    return 0;
+}
+
 static int make_parts(struct sim *s, struct error *err)
 {
     struct sim_server *v = s->server;
@@ -142,18 +153,13 @@ static int make_parts(struct sim *s, struct error *err)
                                    .bin_dir = "/bin",
                                    .worker_addr = "unix:/sim/tandemd.sock",
                                    .world = sim_world(s),
-                                   .lease_ms = LEASE_TTL_MS,
-                                   .topology = {.node = "host",
-                                                .cpu_model = "simulated",
-                                                .boot_id = "boot",
-                                                .cores = 8,
-                                                .num_devices = SIM_DEVICES,
-                                                .peak_fp32 = 1e11,
-                                                .peak_fp64 = 5e10}};
+                                   .lease_ms = LEASE_TTL_MS};
     if (store_open(&o.store, DB, err) != 0) {
         return -1;
     }
-    if (lease_new(&v->lease, 0) != 0 || controller_new(&v->app.controller, &o, err) != 0) {
+    if (make_topology(&o.topology, err) != 0 || lease_new(&v->lease, 0) != 0 ||
+        controller_new(&v->app.controller, &o, err) != 0) {
+        topology_free(o.topology);
         store_close(o.store);
         return -1;
     }

@@ -61,12 +61,15 @@ void store_fixture_attempt(struct store *s, int64_t job, int32_t number, int64_t
     struct attempt_row a = {.number = number,
                             .condition = ATTEMPT_PLANNED,
                             .node = "here",
+                            .num_devices = 2,
                             .start_step = start_step,
-                            .created_us = 1};
-    device_set_add(&a.devices, 3);
-    device_set_add(&a.devices, 700);
+                            .created_us = 1,
+                            .queued_us = 2,
+                            .wait_us = 3,
+                            .backfills = 4,
+                            .borrowed = true};
     a.token_sha256[0] = (uint8_t)number;
-    assert_int_equal(store_attempt_insert(s, job, &a, "", 0, NULL), 0);
+    assert_int_equal(store_attempt_insert(s, job, &a, "here:3,there:700", "", 0, NULL), 0);
     struct job_row row;
     assert_int_equal(store_job_get(s, job, &row, NULL), 1);
     row.attempt.number = number;

@@ -41,11 +41,18 @@ static void a_job_comes_back_as_it_was_stored(void **state)
     row.mark_step = 12;
     row.restarts = 2;
     row.not_before_us = 99;
+    row.evictions = 4;
+    row.queued_us = 5;
+    row.waits_us = 6;
+    row.wait_us = 7;
     snprintf(row.message, sizeof row.message, "why it's so");
     row.attempt.condition = ATTEMPT_STARTED;
     row.attempt.pid = 4711;
     row.attempt.start_time = 1234567;
     row.attempt.acked_seq = 50;
+    row.attempt.device_us = 1234;
+    row.attempt.yields_to = 9;
+    row.attempt.evicted = true;
     snprintf(row.attempt.boot_id, sizeof row.attempt.boot_id, "boot");
     assert_int_equal(store_job_update(f->s, &row, NULL), 0);
     assert_int_equal(store_attempt_update(f->s, id, &row.attempt, NULL), 0);
@@ -59,10 +66,78 @@ static void a_job_comes_back_as_it_was_stored(void **state)
     assert_int_equal(again.not_before_us, 99);
     assert_string_equal(again.message, "why it's so");
     assert_memory_equal(&again.attempt, &row.attempt, sizeof row.attempt);
-    assert_true(device_set_has(&again.attempt.devices, 3));
-    assert_true(device_set_has(&again.attempt.devices, 700));
-    assert_false(device_set_has(&again.attempt.devices, 4));
+    assert_int_equal(again.evictions, 4);
+    assert_int_equal(again.queued_us, 5);
+    assert_int_equal(again.waits_us, 6);
+    assert_int_equal(again.wait_us, 7);
+    assert_int_equal(again.attempt.num_devices, 2);
+    assert_true(again.attempt.borrowed);
     assert_int_equal(store_job_get(f->s, id + 1, &again, NULL), 0);
+}
+
+/* Devices are names, of any number and length, whatever cluster the server has later. */
+static void names_of_devices_come_back_whole(void **state)
+{
+    struct store_fixture *f = *state;
+    int64_t id = store_fixture_job(f->s, "one");
+    store_fixture_attempt(f->s, id, 1, 0);
+    struct buf have = {0}, many = {0};
+    assert_int_equal(store_attempt_devices(f->s, id, 1, &have, NULL), 1);
+    assert_string_equal(have.data, "here:3,there:700");
+    assert_int_equal(store_attempt_devices(f->s, id, 2, &have, NULL), 0);
+    assert_string_equal(have.data, "");
+    assert_int_equal(store_job_claim(f->s, id, &have, NULL), 1);
+    assert_string_equal(have.data, "");
+    for (int i = 0; i < 20000; i++) {
+        buf_printf(&many, "%snode%d:0-7", i ? "," : "", i);
+    }
+    assert_int_equal(store_job_set_claim(f->s, id, many.data, NULL), 0);
+    assert_int_equal(store_job_claim(f->s, id, &have, NULL), 1);
+    assert_string_equal(have.data, many.data);
+    assert_int_equal(store_job_set_claim(f->s, id, "", NULL), 0);
+    assert_int_equal(store_job_claim(f->s, id, &have, NULL), 1);
+    assert_string_equal(have.data, "");
+    buf_free(&have);
+    buf_free(&many);
+}
+
+static void a_job_may_have_as_many_devices_as_a_cluster_and_no_more(void **state)
+{
+    struct store_fixture *f = *state;
+    struct job_row row = {.state = JOB_QUEUED, .devices = 131072};
+    snprintf(row.name, sizeof row.name, "wide");
+    assert_int_equal(store_job_insert(f->s, &row, "", 0, "", 0, NULL), 0);
+    row.devices = 131073;
+    assert_int_equal(store_job_insert(f->s, &row, "", 0, "", 0, NULL), -1);
+}
+
+static void a_drain_is_kept_once_for_a_node_or_device_until_it_is_removed(void **state)
+{
+    struct store_fixture *f = *state;
+    struct drain_row all = {.node = "b", .device = -1, .reason = "fans", .user = "ann"};
+    struct drain_row one = {.node = "a", .device = 3, .user = "ann", .let_finish = true};
+    assert_int_equal(store_drain_put(f->s, &all, NULL), 0);
+    assert_int_equal(store_drain_put(f->s, &one, NULL), 0);
+    snprintf(all.reason, sizeof all.reason, "fans again");
+    all.time_us = 7;
+    assert_int_equal(store_drain_put(f->s, &all, NULL), 0);
+    store_close(f->s);
+    assert_int_equal(store_open(&f->s, f->path, NULL), 0);
+    struct drain_row *rows;
+    size_t num;
+    assert_int_equal(store_drain_list(f->s, &rows, &num, NULL), 0);
+    assert_int_equal(num, 2);
+    assert_string_equal(rows[0].node, "a");
+    assert_int_equal(rows[0].device, 3);
+    assert_true(rows[0].let_finish);
+    assert_string_equal(rows[1].reason, "fans again");
+    assert_int_equal(rows[1].time_us, 7);
+    free(rows);
+    assert_int_equal(store_drain_remove(f->s, "a", 3, NULL), 0);
+    assert_int_equal(store_drain_remove(f->s, "b", 3, NULL), 0); /* there is none */
+    assert_int_equal(store_drain_list(f->s, &rows, &num, NULL), 0);
+    assert_int_equal(num, 1);
+    free(rows);
 }
 
 /* What has been committed is there after any end of the process. */
@@ -322,6 +397,9 @@ int main(void)
     cmocka_unit_test_setup_teardown(test, store_fixture_setup, store_fixture_teardown)
     const struct CMUnitTest tests[] = {
         WITH_STORE(a_job_comes_back_as_it_was_stored),
+        WITH_STORE(names_of_devices_come_back_whole),
+        WITH_STORE(a_job_may_have_as_many_devices_as_a_cluster_and_no_more),
+        WITH_STORE(a_drain_is_kept_once_for_a_node_or_device_until_it_is_removed),
         WITH_STORE(a_commit_outlives_the_process_and_a_rollback_leaves_nothing),
         WITH_STORE(a_job_is_found_by_number_and_by_a_name_that_fits_one),
         WITH_STORE(lists_are_paged_by_id_newest_first),

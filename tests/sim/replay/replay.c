@@ -353,13 +353,22 @@ static int take_head(struct replaying *p, struct error *err)
     }
     record_take_text(&p->frame, version, sizeof version);
     record_take_text(&p->frame, p->data_dir, sizeof p->data_dir);
-    size_t len;
-    const void *topology = record_take_bytes(&p->frame, &len);
-    if (strcmp(version, TANDEM_VERSION) != 0 || len != sizeof p->options.topology) {
+    size_t len, cluster_len;
+    const void *host = record_take_bytes(&p->frame, &len);
+    const void *packed = record_take_bytes(&p->frame, &cluster_len);
+    struct topology_host look;
+    if (strcmp(version, TANDEM_VERSION) != 0 || len != sizeof look) {
         return error_set(err, ERR_FAILED_PRECONDITION, "the record is of version %s, this is %s",
                          version, TANDEM_VERSION);
     }
-    memcpy(&p->options.topology, topology, len);
+    memcpy(&look, host, len);
+    ClusterSpec *cluster = cluster_spec__unpack(NULL, cluster_len, packed);
+    if (!cluster) {
+        return error_set(err, ERR_DATA_LOSS, "the record's cluster can't be read");
+    }
+    if (topology_new(&p->options.topology, &look, cluster, 0, err) != 0) {
+        return -1;
+    }
     p->options.lease_ms = record_take_number(&p->frame);
     p->options.tenant_queued_jobs = (int32_t)record_take_number(&p->frame);
     return 0;
@@ -385,9 +394,11 @@ static int open_all(struct replaying *p, const char *db, struct error *err)
                                       .exists = exists,
                                       .deliver = deliver};
     if (audit_new(&p->server.app.audit) != 0 || store_open(&p->options.store, db, err) != 0) {
+        topology_free(p->options.topology);
         return -1;
     }
     if (controller_new(&p->server.app.controller, &p->options, err) != 0) {
+        topology_free(p->options.topology);
         store_close(p->options.store);
         return -1;
     }
