@@ -1,92 +1,186 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "clients/cli/args.h"
 #include "clients/cli/human.h"
 #include "clients/cli/list.h"
-#include "clients/cli/table.h"
+#include "clients/cli/node_rows.h"
 #include "clients/cli/verbs.h"
+#include "plan/cluster.h"
+#include "proto/text.h"
 
-static void add_device(struct table *t, const NodeInfo *n, const DeviceInfo *d)
+#define WORDS_MAX 64
+
+/* What is asked for. */
+struct choice {
+    const char *names[WORDS_MAX];
+    int num_names;
+    bool devices;
+    const char *cluster_file;
+};
+
+static int unknown_node(const ClusterSpec *c, const char *name)
 {
-    char h[HUMAN_MAX], raw[64], use[64];
-    snprintf(raw, sizeof raw, "%s:%d", n->name ? n->name : "", d->index);
-    table_cell(t, raw, NULL, NULL);
-    table_cell(t, d->type, NULL, NULL);
-    if (d->drained) {
-        snprintf(use, sizeof use, "drained");
-    } else if (d->job_id < 0) { /* another tenant's, that isn't to be told */
-        snprintf(use, sizeof use, "in use");
-    } else if (d->job_id) {
-        snprintf(use, sizeof use, "job %lld", (long long)d->job_id);
-    } else {
-        snprintf(use, sizeof use, "free");
+    const char **names = calloc(c->n_nodes + 1, sizeof *names);
+    if (!names) {
+        abort();
     }
-    table_cell(t, use, NULL, d->drained ? "\033[31m" : d->job_id ? "\033[36m" : "\033[32m");
-    snprintf(raw, sizeof raw, "%lld", (long long)d->mem_bytes);
-    table_cell(t, d->mem_bytes ? human_bytes(h, (double)d->mem_bytes) : "-", raw, NULL);
-    snprintf(raw, sizeof raw, "%.17g", d->peak_flops_fp32);
-    char peak[HUMAN_MAX] = "-";
-    if (d->peak_flops_fp32 > 0) {
-        bool tera = d->peak_flops_fp32 >= 1e12;
-        snprintf(peak, sizeof peak, "%.1f %cFLOP/s", d->peak_flops_fp32 / (tera ? 1e12 : 1e9),
-                 tera ? 'T' : 'G');
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        names[i] = c->nodes[i]->name ? c->nodes[i]->name : "";
     }
-    table_cell(t, peak, raw, NULL);
-    table_cell(t, d->domain, NULL, NULL);
-    table_cell(t, d->reason, NULL, NULL);
+    const char *near = text_nearest(name, names);
+    struct error err;
+    error_set(&err, ERR_NOT_FOUND, "no node is called %.64s%s%s%s", name,
+              near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    free(names);
+    return cli_fail(&err);
 }
 
-static void print(const struct cli *cli, const ClusterSpec *c)
+/* The nodes that are wanted, in the cluster's order; *num of them. NULL after a sentence. */
+static const NodeInfo **choose(const ClusterSpec *c, const struct choice *choice, size_t *num,
+                               int *rc)
 {
-    static const char *const names[] = {"device",     "type",   "use",     ">memory",
-                                        ">peak_fp32", "domain", "~reason", NULL};
+    const NodeInfo **nodes = calloc(c->n_nodes + 1, sizeof *nodes);
+    bool found[WORDS_MAX] = {false};
+    if (!nodes) {
+        abort();
+    }
+    *num = 0;
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        bool wanted = choice->num_names == 0;
+        for (int k = 0; k < choice->num_names; k++) {
+            if (c->nodes[i]->name && strcmp(c->nodes[i]->name, choice->names[k]) == 0) {
+                wanted = found[k] = true;
+            }
+        }
+        if (wanted) {
+            nodes[(*num)++] = c->nodes[i];
+        }
+    }
+    for (int k = 0; k < choice->num_names; k++) {
+        if (!found[k]) {
+            *rc = unknown_node(c, choice->names[k]);
+            free(nodes);
+            return NULL;
+        }
+    }
+    return nodes;
+}
+
+static void print_host(const NodeInfo *n)
+{
+    char h[HUMAN_MAX];
+    printf("%s: %zu device%s on %d core%s", n->name ? n->name : "", n->n_devices,
+           n->n_devices == 1 ? "" : "s", n->cores, n->cores == 1 ? "" : "s");
+    if (n->mem_bytes > 0) {
+        printf(", %s", human_bytes(h, (double)n->mem_bytes));
+    }
+    if (n->nics > 0) {
+        printf(", %d network card%s", n->nics, n->nics == 1 ? "" : "s");
+    }
+    if (n->nic_bytes_per_s > 0) {
+        printf(" of %s/s", human_bytes(h, n->nic_bytes_per_s));
+    }
+    if (n->cpu_model && n->cpu_model[0]) {
+        printf(", %s", n->cpu_model);
+    }
+    printf("\n");
+}
+
+/* "6 of 16 devices are free, 2 drained" */
+static void print_sum(const NodeInfo *const *nodes, size_t num)
+{
+    struct node_counts sum = {0};
+    for (size_t i = 0; i < num; i++) {
+        node_rows_count(nodes[i], &sum);
+    }
+    printf("%" PRId64 " of %" PRId64 " devices are free", sum.free, sum.devices);
+    if (sum.claimed) {
+        printf(", %" PRId64 " claimed for jobs that wait", sum.claimed);
+    }
+    if (sum.drained) {
+        printf(", %" PRId64 " drained", sum.drained);
+    }
+    printf("\n");
+}
+
+static void print(const struct cli *cli, const ClusterSpec *c, const struct choice *choice,
+                  const NodeInfo *const *nodes, size_t num)
+{
     if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
-        list_print(cli, (const ProtobufCMessage *const *)c->nodes, c->n_nodes);
+        list_print(cli, (const ProtobufCMessage *const *)nodes, num);
         return;
     }
-    struct table *t = table_new(names);
-    size_t free_devices = 0;
-    for (size_t i = 0; i < c->n_nodes; i++) {
-        for (size_t k = 0; k < c->nodes[i]->n_devices; k++) {
-            const DeviceInfo *d = c->nodes[i]->devices[k];
-            add_device(t, c->nodes[i], d);
-            free_devices += !d->job_id && !d->drained;
-        }
-    }
+    bool devices = choice->devices || choice->num_names > 0 || cli->format == FORMAT_CSV;
+    struct table *t = devices ? node_rows_devices(nodes, num) : node_rows_new(c);
     table_print(t, cli);
-    if (cli->format == FORMAT_TABLE) {
-        for (size_t i = 0; i < c->n_nodes; i++) {
-            const NodeInfo *n = c->nodes[i];
-            char h[HUMAN_MAX];
-            printf("%s%s: %zu devices on %d core%s, %s%s%s\n", i ? "" : "\n",
-                   n->name ? n->name : "", n->n_devices, n->cores, n->cores == 1 ? "" : "s",
-                   human_bytes(h, (double)n->mem_bytes),
-                   n->cpu_model && n->cpu_model[0] ? ", " : "", n->cpu_model ? n->cpu_model : "");
-        }
-        printf("%zu of %zu devices are free\n", free_devices, table_rows(t));
-    }
     table_free(t);
+    if (cli->format == FORMAT_TABLE) {
+        printf("\n");
+        for (size_t i = 0; i < num && (choice->num_names > 0 || num == 1); i++) {
+            print_host(nodes[i]);
+        }
+        print_sum(nodes, num);
+    }
+}
+
+static int show(const struct cli *cli, const ClusterSpec *c, const struct choice *choice)
+{
+    size_t num;
+    int rc = EXIT_DONE;
+    const NodeInfo **nodes = choose(c, choice, &num, &rc);
+    if (nodes) {
+        print(cli, c, choice, nodes, num);
+        free(nodes);
+    }
+    return rc;
+}
+
+static int ask(struct cli *cli, const struct choice *choice, ClusterSpec **out, struct error *err)
+{
+    if (choice->cluster_file) {
+        return cluster_read(choice->cluster_file, out, err);
+    }
+    ListNodesRequest q = LIST_NODES_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    if (cli_call(cli, "Cluster/ListNodes", &q.base, &cluster_spec__descriptor, &reply, err) != 0) {
+        return -1;
+    }
+    *out = (ClusterSpec *)reply;
+    return 0;
 }
 
 static int run(struct cli *cli, int argc, char **argv)
 {
-    const struct arg_flag flags[] = {{0}};
-    if (args_parse(flags, argc, argv, NULL, 0) < 0) {
+    struct choice choice = {0};
+    const struct arg_flag flags[] = {{"devices", 'd', ARG_BOOL, &choice.devices, NULL},
+                                     {"cluster", 0, ARG_TEXT, &choice.cluster_file, NULL},
+                                     {0}};
+    choice.num_names = args_parse(flags, argc, argv, choice.names, WORDS_MAX);
+    if (choice.num_names < 0) {
         return EXIT_USAGE;
     }
-    ListNodesRequest q = LIST_NODES_REQUEST__INIT;
-    ProtobufCMessage *reply;
+    ClusterSpec *c;
     struct error err;
-    if (cli_call(cli, "Cluster/ListNodes", &q.base, &cluster_spec__descriptor, &reply, &err)) {
+    if (ask(cli, &choice, &c, &err) != 0) {
         return cli_fail(&err);
     }
-    print(cli, (const ClusterSpec *)reply);
-    protobuf_c_message_free_unpacked(reply, NULL);
-    return EXIT_DONE;
+    int rc = show(cli, c, &choice);
+    cluster_spec__free_unpacked(c, NULL);
+    return rc;
 }
 
 const struct verb verb_nodes = {
     .name = "nodes",
+    .args = "[NODE...]",
     .help = "list nodes and devices, and who uses them",
-    .text = "Exits with 4 while no server answers, so a script can wait for it:\n\n"
-            "  until tandem nodes > /dev/null; do sleep 1; done\n",
+    .text =
+        "  NODE             its devices, each in a line\n"
+        "  -d, --devices    the devices of all nodes\n"
+        "  --cluster FILE   of a cluster file, without a server\n\n"
+        "Nodes that are alike and follow each other by number are one line. -o csv lists devices.\n"
+        "Exits with 4 while no server answers, so a script can wait for it:\n\n"
+        "  until tandem nodes > /dev/null; do sleep 1; done\n",
     .run = run,
 };
