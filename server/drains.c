@@ -14,6 +14,7 @@ struct drains {
     const struct fabric *fabric; /* borrowed */
     struct list now, before;     /* before.rows NULL: nothing was changed in this batch */
     bool changed;
+    bool *fixed;                 /* [num_devices]: the cluster file says so */
     bool *missing;        /* [num_devices] */
     char (*reasons)[128]; /* [num_nodes]: of what is missing */
     bool *flags;          /* [num_devices]: what comes of it all */
@@ -26,10 +27,19 @@ int drains_new(struct drains **out, const struct fabric *f, struct error *err)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     d->fabric = f;
+    d->fixed = calloc((size_t)f->num_devices + 1, sizeof *d->fixed);
     d->missing = calloc((size_t)f->num_devices + 1, sizeof *d->missing);
     d->flags = calloc((size_t)f->num_devices + 1, sizeof *d->flags);
     d->reasons = calloc((size_t)f->num_nodes + 1, sizeof *d->reasons);
-    ASSERT(d->missing && d->flags && d->reasons);
+    ASSERT(d->fixed && d->missing && d->flags && d->reasons);
+    for (size_t n = 0; n < f->spec->n_nodes; n++) {
+        const NodeInfo *node = f->spec->nodes[n];
+        for (size_t i = 0; i < node->n_devices; i++) {
+            d->fixed[fabric_find_device(f, node->name, node->devices[i]->index)] =
+                node->devices[i]->drained;
+        }
+    }
+    memcpy(d->flags, d->fixed, (size_t)f->num_devices * sizeof *d->flags);
     *out = d;
     return 0;
 }
@@ -41,6 +51,7 @@ void drains_free(struct drains *d)
     }
     free(d->now.rows);
     free(d->before.rows);
+    free(d->fixed);
     free(d->missing);
     free(d->flags);
     free(d->reasons);
@@ -90,7 +101,9 @@ static void flag_row(struct drains *d, const struct drain_row *r)
 
 static void reflag(struct drains *d)
 {
-    memcpy(d->flags, d->missing, (size_t)d->fabric->num_devices * sizeof *d->flags);
+    for (int32_t i = 0; i < d->fabric->num_devices; i++) {
+        d->flags[i] = d->fixed[i] || d->missing[i];
+    }
     for (size_t i = 0; i < d->now.num; i++) {
         flag_row(d, &d->now.rows[i]);
     }
@@ -212,5 +225,8 @@ const char *drains_reason(const struct drains *d, int32_t device)
     const char *name = d->fabric->nodes[dev->node].name;
     const struct drain_row *row = drains_find(d, name, -1);
     row = row ? row : drains_find(d, name, dev->index);
+    if (!row && d->fixed[device]) {
+        return "the cluster file says so";
+    }
     return row && *row->reason ? row->reason : "drained";
 }

@@ -1,5 +1,5 @@
-/* What new jobs don't get, and why: drains that somebody asked for (table drains), and devices that
- * the cluster file has and the host has not reported. Owner thread.
+/* What new jobs don't get, and why: drains that somebody asked for (table drains), what the cluster
+ * file calls drained, and devices that it has and the host has not reported. Owner thread.
  *
  * What a batch changes is put back if it can't be committed; a mail changes it last, when nothing
  * can fail any more. */

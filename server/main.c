@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "proto/text.h"
 #include "server/app.h"
 #include "server/folder.h"
 #include "server/msg.h"
@@ -154,7 +155,9 @@ static int make_topology(struct tandemd *d, struct store *store, struct controll
 {
     struct topology_host host;
     topology_look(&host);
-    if (topology_new(&o->topology, &host, NULL, d->options.devices, err) != 0) {
+    ClusterSpec *cluster =
+        d->options.cluster ? (ClusterSpec *)text_clone(&d->options.cluster->base) : NULL;
+    if (topology_new(&o->topology, &host, cluster, d->options.devices, err) != 0) {
         return -1;
     }
     double fp32, fp64;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/cluster.h"
 #include "proto/names.h"
 #include "proto/text.h"
 #include "server/rpc/listener.h"
@@ -15,7 +16,7 @@ static const char help[] =
     "tandemd - the controller of Tandem: takes training jobs, queues them, runs them, keeps their\n"
     "curves, logs and checkpoints.\n"
     "\n"
-    "Usage: tandemd --dev --data-dir DIR [--listen ADDR]... [--devices N]\n"
+    "Usage: tandemd --dev --data-dir DIR [--listen ADDR]... [--devices N | --cluster FILE]\n"
     "       tandemd --config FILE [--check]\n"
     "       tandemd --restore FILE --data-dir DIR\n"
     "\n"
@@ -28,6 +29,9 @@ static const char help[] =
     "                   DIR/tandemd.sock is always served\n"
     "  --devices N      CPU devices to offer, more than there are cores if you like (default: "
     "cores)\n"
+    "  --cluster FILE   nodes, devices and how they hang together; nodes of CPU devices are parts of "
+    "this\n"
+    "                   host (examples/cluster-this-host.yaml)\n"
     "  --config FILE    data_dir, listen, tls, limits and more from a YAML file (`tandem admin "
     "init`\n"
     "                   writes one); callers need tokens, but for who may open DIR/tandemd.sock.\n"
@@ -92,9 +96,8 @@ static int take(struct options *o, int letter, const char *value, struct error *
         settings_free(&o->file);
         return settings_read(&o->file, value, err);
     case 'C':
-        return error_set(err, ERR_UNIMPLEMENTED,
-                         "--cluster is not built yet: this server offers the CPU devices of its "
-                         "own host (--devices N)");
+        o->cluster_file = value;
+        return 0;
     case 'h':
         fputs(help, stdout);
         return 1;
@@ -170,6 +173,20 @@ static int take_listen(struct options *o, struct error *err)
     return 0;
 }
 
+/* What there is comes from one of them. */
+static int take_cluster(struct options *o, struct error *err)
+{
+    if (o->cluster_file && cluster_read(o->cluster_file, &o->cluster, err) != 0) {
+        return -1;
+    }
+    if (o->cluster && o->devices) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "devices and a cluster file: one of them; the file says how many there "
+                         "are");
+    }
+    return 0;
+}
+
 /* The file's values, where no flag has said otherwise. */
 static int take_config(struct options *o, struct error *err)
 {
@@ -193,6 +210,16 @@ static int take_config(struct options *o, struct error *err)
     }
     o->devices = o->devices ? o->devices : c->devices;
     o->record = o->record ? o->record : c->record_dir;
+    if (!o->cluster_file && c->cluster_file) {
+        struct error why;
+        if (c->cluster_file[0] != '/') {
+            return settings_fail(f, err, "cluster_file", "%s: the path must be absolute",
+                                 c->cluster_file);
+        }
+        if (cluster_read(c->cluster_file, &o->cluster, &why) != 0) {
+            return settings_fail(f, err, "cluster_file", "%s", why.text);
+        }
+    }
     return take_listen(o, err) || settings_check(f, err) ? -1 : 0;
 }
 
@@ -230,6 +257,17 @@ static void print_roots(const ServerConfig *c)
     }
 }
 
+static void print_cluster(const ClusterSpec *cluster)
+{
+    size_t num = 0;
+    for (size_t i = 0; i < cluster->n_nodes; i++) {
+        num += cluster->nodes[i]->n_devices;
+    }
+    printf("cluster    %zu node%s with %zu device%s of %zu type%s\n", cluster->n_nodes,
+           cluster->n_nodes == 1 ? "" : "s", num, num == 1 ? "" : "s", cluster->n_types,
+           cluster->n_types == 1 ? "" : "s");
+}
+
 void options_print(const struct options *o)
 {
     const ServerConfig *c = o->config;
@@ -239,7 +277,9 @@ void options_print(const struct options *o)
         bool tls = c && c->tls && strncmp(o->listen[i], "unix:", 5) != 0;
         printf("listens    %s%s\n", o->listen[i], tls ? ", TLS" : "");
     }
-    if (o->devices) {
+    if (o->cluster) {
+        print_cluster(o->cluster);
+    } else if (o->devices) {
         printf("devices    %d\n", o->devices);
     } else {
         printf("devices    the cores of this host\n");
@@ -296,7 +336,7 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
                          "--help");
     }
     o->config = o->file.values;
-    if (o->config ? take_config(o, err) : check_flags(o, err)) {
+    if ((o->config ? take_config(o, err) : check_flags(o, err)) || take_cluster(o, err)) {
         return -1;
     }
     return take_scheduler(o, sets, num_sets, err);

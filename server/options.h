@@ -17,6 +17,8 @@ struct options {
     const char *listen[OPTIONS_LISTEN_MAX + 1]; /* NULL-terminated; borrowed or static */
     int num_listen;
     int32_t devices; /* 0 = the cores */
+    const char *cluster_file; /* --cluster */
+    ClusterSpec *cluster;     /* owned; checked; of the flag, or the file; NULL = this host */
     bool dev;
     const char *restore; /* --restore FILE: put it in the place of the database; NULL = serve */
     const char *record;  /* --record DIR, or the file; NULL = nothing is recorded */

@@ -221,11 +221,11 @@ ClusterSpec *topology_message(const struct topology *t, const int64_t *holders,
         DeviceInfo *d = topology_device(t, m, i);
         const char *reason = drains_reason(t->drains, i);
         MSG_SET(d, job_id, holders ? holders[i] : 0);
-        if (claims && claims[i]) {
-            MSG_SET(d, claimed_by, claims[i]);
-        }
+        MSG_SET(d, claimed_by, claims ? claims[i] : 0);
         if (reason) {
             MSG_SET(d, drained, 1);
+            free(d->reason);
+            d->reason = NULL;
             msg_text(&d->reason, reason);
         }
     }
