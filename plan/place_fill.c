@@ -90,20 +90,48 @@ static int longest(const void *a, const void *b)
     return i != j ? (i > j ? -1 : 1) : (x->first > y->first) - (x->first < y->first);
 }
 
+/* Of the runs that are left: one that just completes a chain, else the longest. Looks at some. */
+static struct run *next_run(struct run *runs, int32_t num, int32_t missing)
+{
+    enum { LOOK_MAX = 128 };
+    struct run *best = NULL;
+    for (int32_t r = 0; r < num && r < LOOK_MAX; r++) {
+        int32_t length = runs[r].end - runs[r].first;
+        if (length == missing) {
+            return &runs[r];
+        }
+        if (length > 0 && (!best || length > best->end - best->first)) {
+            best = &runs[r];
+        }
+    }
+    return best;
+}
+
 /* What makes up no whole chain goes to the open slots in order. */
 static void put_rest(struct fill *f, int32_t columns, struct run *runs, int32_t num)
 {
     const struct place_layout *l = f->l;
     int32_t slot = 0, num_slots = l->num_columns / columns * l->pipeline;
     qsort(runs, (size_t)num, sizeof *runs, longest);
-    for (int32_t r = 0; r < num; r++) {
-        while (runs[r].first < runs[r].end) {
-            while (slot < num_slots &&
-                   !is_open(f, columns, slot / l->pipeline, slot % l->pipeline)) {
-                slot++;
-            }
-            ASSERT(slot < num_slots);
-            put_atom(f, columns, slot / l->pipeline, slot % l->pipeline, runs[r].first++);
+    while (true) {
+        while (num > 0 && runs->first == runs->end) {
+            runs++;
+            num--;
+        }
+        if (num == 0) {
+            return;
+        }
+        while (slot < num_slots && !is_open(f, columns, slot / l->pipeline, slot % l->pipeline)) {
+            slot++;
+        }
+        int32_t block = slot / l->pipeline, stage = slot % l->pipeline, end = stage;
+        ASSERT(slot < num_slots);
+        while (end < l->pipeline && is_open(f, columns, block, end)) {
+            end++;
+        }
+        struct run *run = next_run(runs, num, end - stage);
+        for (; stage < end && run->first < run->end; stage++) {
+            put_atom(f, columns, block, stage, run->first++);
         }
     }
 }

@@ -4,26 +4,37 @@
 #include <string.h>
 
 #include "base/error.h"
-
-/* Cells of a leaf that have the same number of devices free: they are alike. */
-struct kind {
-    int32_t free, atoms;
-    int32_t have, chosen;
-};
+#include "plan/place_kinds.h"
 
 struct pick {
     const struct place_room *room;
-    int32_t atom, stages;
-    struct kind *kinds; /* atoms descending, free ascending among equals */
-    int32_t num_kinds;
-    int32_t *tally; /* by free devices; zero between uses */
-    int32_t *atoms_of_leaf;
+    struct place_kinds kinds;
+    int32_t stages;
     struct place_portion *out;
     int32_t num_out;
 };
 
+/* Where cells differ in what doesn't suit, too. */
+static int32_t particular_cell(const struct place_room *room, int32_t devices)
+{
+    int32_t best = -1, leaf = 0, best_leaf = 0;
+    for (int32_t c = 0; c < room->num_cells; c++) {
+        leaf += c >= room->leaf_cell[leaf + 1];
+        if (room->free[c] >= devices && (best < 0 || room->left[c] < room->left[best] ||
+                                         (room->left[c] == room->left[best] &&
+                                          room->leaf_free[leaf] < room->leaf_free[best_leaf]))) {
+            best = c;
+            best_leaf = leaf;
+        }
+    }
+    return best;
+}
+
 int32_t place_pick_cell(const struct place_room *room, int32_t devices)
 {
+    if (room->left) {
+        return particular_cell(room, devices);
+    }
     int32_t num = devices;
     while (num <= room->max && room->with[num] == 0) {
         num++;
@@ -50,113 +61,14 @@ int32_t place_pick_cell(const struct place_room *room, int32_t devices)
     return best;
 }
 
-/* ---- cells under one leaf ---- */
-
-/* Sorts cells first <= c < end into kinds; returns their atoms. */
-static int64_t sort_kinds(struct pick *p, int32_t first, int32_t end)
-{
-    int32_t max = 0;
-    int64_t sum = 0;
-    p->num_kinds = 0;
-    for (int32_t c = first; c < end; c++) {
-        int32_t n = p->room->free[c];
-        if (n >= p->atom) {
-            p->tally[n]++;
-            max = n > max ? n : max;
-        }
-    }
-    for (int32_t atoms = max / p->atom; atoms > 0; atoms--) {
-        for (int32_t n = atoms * p->atom; n < (atoms + 1) * p->atom && n <= max; n++) {
-            if (p->tally[n] > 0) {
-                p->kinds[p->num_kinds++] = (struct kind){n, atoms, p->tally[n], 0};
-                sum += (int64_t)atoms * p->tally[n];
-                p->tally[n] = 0;
-            }
-        }
-    }
-    return sum;
-}
-
-struct cost {
-    int32_t cells;
-    int64_t free;
-};
-
-/* Chooses kinds for `atoms` of them (there are as many): the fewest cells; among these, as a rule,
- * those with the least free. */
-static struct cost choose_kinds(struct pick *p, int64_t atoms)
-{
-    int64_t rest = atoms;
-    int32_t last = 0;
-    for (int32_t i = 0; i < p->num_kinds && rest > 0; i++) {
-        struct kind *k = &p->kinds[i];
-        int64_t num = (rest + k->atoms - 1) / k->atoms;
-        k->chosen = num < k->have ? (int32_t)num : k->have;
-        rest -= (int64_t)k->chosen * k->atoms;
-        last = i;
-    }
-    ASSERT(rest <= 0);
-    /* What was taken too much is given back by smaller cells in place of larger ones. */
-    for (int32_t i = last; i >= 0; i--) {
-        struct kind *k = &p->kinds[i];
-        for (int32_t j = p->num_kinds - 1; j > i && k->chosen > 0;) {
-            struct kind *small = &p->kinds[j];
-            /* Groups of equal atoms ascend in free: begin with the least of a group. */
-            int32_t g = j;
-            while (g > i + 1 && p->kinds[g - 1].atoms == small->atoms) {
-                g--;
-            }
-            bool moved = false;
-            for (int32_t m = g; m <= j && k->chosen > 0; m++) {
-                struct kind *to = &p->kinds[m];
-                while (k->chosen > 0 && to->chosen < to->have && to->free < k->free &&
-                       k->atoms - to->atoms <= -rest) {
-                    k->chosen--;
-                    to->chosen++;
-                    rest += k->atoms - to->atoms;
-                    moved = true;
-                }
-            }
-            (void)moved;
-            j = g - 1;
-        }
-    }
-    struct cost cost = {0};
-    for (int32_t i = 0; i < p->num_kinds; i++) {
-        cost.cells += p->kinds[i].chosen;
-        cost.free += (int64_t)p->kinds[i].chosen * p->kinds[i].free;
-    }
-    return cost;
-}
-
-/* Puts the chosen kinds' first cells out, `atoms` in all. */
-static void take_chosen(struct pick *p, int32_t first, int32_t end, int64_t atoms)
-{
-    for (int32_t i = 0; i < p->num_kinds; i++) {
-        p->tally[p->kinds[i].free] = p->kinds[i].chosen;
-    }
-    for (int32_t c = first; c < end && atoms > 0; c++) {
-        int32_t n = p->room->free[c];
-        if (n >= p->atom && p->tally[n] > 0) {
-            int32_t here = n / p->atom;
-            p->tally[n]--;
-            here = here < atoms ? here : (int32_t)atoms;
-            p->out[p->num_out++] = (struct place_portion){c, here};
-            atoms -= here;
-        }
-    }
-    for (int32_t i = 0; i < p->num_kinds; i++) {
-        p->tally[p->kinds[i].free] = 0;
-    }
-    ASSERT(atoms == 0);
-}
+/* ---- one leaf ---- */
 
 static void take_in(struct pick *p, int32_t first, int32_t end, int64_t atoms)
 {
     if (atoms > 0) {
-        sort_kinds(p, first, end);
-        choose_kinds(p, atoms);
-        take_chosen(p, first, end, atoms);
+        place_kinds_sort(&p->kinds, first, end);
+        place_kinds_choose(&p->kinds, atoms);
+        p->num_out += place_kinds_take(&p->kinds, first, end, atoms, &p->out[p->num_out]);
     }
 }
 
@@ -165,17 +77,15 @@ static int32_t best_leaf(struct pick *p, int64_t atoms, const bool *marked)
 {
     const struct place_room *room = p->room;
     int32_t best = -1;
-    struct cost least = {0};
+    place_cost least = 0;
     for (int32_t l = 0; l < room->num_leaves; l++) {
-        if ((int64_t)room->leaf_free[l] < atoms * p->atom || (marked && marked[l]) ||
-            sort_kinds(p, room->leaf_cell[l], room->leaf_cell[l + 1]) < atoms) {
+        if ((int64_t)room->leaf_free[l] < atoms * p->kinds.atom || (marked && marked[l]) ||
+            place_kinds_sort(&p->kinds, room->leaf_cell[l], room->leaf_cell[l + 1]) < atoms) {
             continue;
         }
-        struct cost cost = choose_kinds(p, atoms);
-        if (best < 0 || cost.cells < least.cells ||
-            (cost.cells == least.cells &&
-             (cost.free < least.free ||
-              (cost.free == least.free && room->leaf_free[l] < room->leaf_free[best])))) {
+        place_cost cost = place_kinds_choose(&p->kinds, atoms);
+        if (best < 0 || cost < least ||
+            (cost == least && room->leaf_free[l] < room->leaf_free[best])) {
             best = l;
             least = cost;
         }
@@ -254,34 +164,112 @@ static void spread_pieces(struct pick *p, struct leaf *leaves, int32_t num, int6
     ASSERT(rest == 0);
 }
 
+/* ---- several leaves, exactly ---- */
+
+/* Work of it: leaves x atoms x atoms. */
+#define EXACT_MAX (1 << 16)
+/* Parts of a sum, the more important ones further up: chains cut, leaves, then as place_cost. */
+#define SUM_CUT ((int64_t)1 << 56)
+#define SUM_LEAF ((int64_t)1 << 48)
+#define SUM_CELL ((int64_t)1 << 32)
+#define SUM_NONE INT64_MAX
+
+/* What leaf's first `atoms` cost; SUM_NONE: it mayn't be so many. Where chains have to be cut, all
+ * whole ones are taken, and each leaf that gives a piece is one more cut. */
+static int64_t leaf_sum(const struct pick *p, const struct leaf *leaf, int32_t atoms, bool cut,
+                        const place_cost *costs)
+{
+    int32_t piece = cut ? atoms - leaf->chains * p->stages : atoms % p->stages;
+    if (atoms > leaf->atoms || piece < 0 || (!cut && piece > 0)) {
+        return SUM_NONE;
+    }
+    return atoms == 0 ? 0 : costs[atoms] + SUM_LEAF + (piece > 0 ? SUM_CUT : 0);
+}
+
+/* Every way to share `atoms` among the leaves: Bellman, leaf by leaf. False: too much work. */
+static bool spread_exactly(struct pick *p, struct leaf *leaves, int32_t num, int32_t atoms,
+                           bool cut)
+{
+    if (num > 127 || atoms > 127 || num * (atoms + 1) * (atoms + 1) > EXACT_MAX) {
+        return false;
+    }
+    size_t width = (size_t)atoms + 1;
+    int64_t *best = calloc(width * 2, sizeof *best), *next = best + width;
+    place_cost *costs = calloc(width, sizeof *costs);
+    uint8_t *share = calloc(width * (size_t)num, sizeof *share);
+    ASSERT(best && costs && share);
+    bool done = true;
+    for (int32_t a = 1; a <= atoms; a++) {
+        best[a] = SUM_NONE;
+    }
+    for (int32_t i = 0; i < num && done; i++) {
+        const int32_t *first = &p->room->leaf_cell[leaves[i].leaf];
+        int32_t most = leaves[i].atoms < atoms ? leaves[i].atoms : atoms;
+        place_kinds_sort(&p->kinds, first[0], first[1]);
+        done = place_kinds_costs(&p->kinds, most, costs);
+        for (int32_t a = 0; a <= atoms; a++) {
+            next[a] = SUM_NONE;
+            for (int32_t here = 0; here <= most && here <= a; here++) {
+                int64_t sum = best[a - here] == SUM_NONE
+                                  ? SUM_NONE
+                                  : leaf_sum(p, &leaves[i], here, cut, costs);
+                if (sum < SUM_NONE && sum + best[a - here] < next[a]) {
+                    next[a] = sum + best[a - here];
+                    share[(size_t)i * width + (size_t)a] = (uint8_t)here;
+                }
+            }
+        }
+        memcpy(best, next, width * sizeof *best);
+    }
+    done = done && best[atoms] < SUM_NONE;
+    for (int32_t i = num - 1, a = atoms; i >= 0 && done; i--) {
+        leaves[i].taken = share[(size_t)i * width + (size_t)a];
+        a -= leaves[i].taken;
+    }
+    free(best);
+    free(costs);
+    free(share);
+    return done;
+}
+
+static int32_t list_leaves(const struct pick *p, struct leaf *leaves, int64_t *whole)
+{
+    const struct place_room *room = p->room;
+    int32_t num = 0, atom = p->kinds.atom;
+    *whole = 0;
+    for (int32_t l = 0; l < room->num_leaves; l++) {
+        if (room->leaf_free[l] < atom) {
+            continue;
+        }
+        int64_t atoms = 0;
+        for (int32_t c = room->leaf_cell[l]; c < room->leaf_cell[l + 1]; c++) {
+            atoms += room->free[c] / atom;
+        }
+        if (atoms > 0) {
+            leaves[num++] = (struct leaf){l, (int32_t)atoms, (int32_t)(atoms / p->stages),
+                                          room->leaf_free[l], 0};
+            *whole += atoms / p->stages;
+        }
+    }
+    return num;
+}
+
 static void pick_leaves(struct pick *p, int64_t chains)
 {
     const struct place_room *room = p->room;
     struct leaf *leaves = calloc((size_t)room->num_leaves, sizeof *leaves);
     ASSERT(leaves);
-    int32_t num = 0;
-    int64_t whole = 0;
-    for (int32_t l = 0; l < room->num_leaves; l++) {
-        if (room->leaf_free[l] < p->atom) {
-            continue;
+    int64_t whole, atoms = chains * p->stages;
+    int32_t num = list_leaves(p, leaves, &whole);
+    if (atoms > INT32_MAX || !spread_exactly(p, leaves, num, (int32_t)atoms, whole < chains)) {
+        qsort(leaves, (size_t)num, sizeof *leaves, most_chains);
+        if (whole >= chains) {
+            spread_whole(p, leaves, num, chains);
+        } else {
+            spread_pieces(p, leaves, num, chains);
         }
-        int64_t atoms = 0;
-        for (int32_t c = room->leaf_cell[l]; c < room->leaf_cell[l + 1]; c++) {
-            atoms += room->free[c] / p->atom;
-        }
-        if (atoms > 0) {
-            leaves[num++] = (struct leaf){l, (int32_t)atoms, (int32_t)(atoms / p->stages),
-                                          room->leaf_free[l], 0};
-            whole += atoms / p->stages;
-        }
+        qsort(leaves, (size_t)num, sizeof *leaves, by_place);
     }
-    qsort(leaves, (size_t)num, sizeof *leaves, most_chains);
-    if (whole >= chains) {
-        spread_whole(p, leaves, num, chains);
-    } else {
-        spread_pieces(p, leaves, num, chains);
-    }
-    qsort(leaves, (size_t)num, sizeof *leaves, by_place);
     for (int32_t i = 0; i < num; i++) {
         int32_t l = leaves[i].leaf;
         take_in(p, room->leaf_cell[l], room->leaf_cell[l + 1], leaves[i].taken);
@@ -292,29 +280,26 @@ static void pick_leaves(struct pick *p, int64_t chains)
 int32_t place_pick(const struct place_room *room, int32_t atom_devices, int32_t chains,
                    int32_t stages, struct place_portion *out)
 {
-    int64_t atoms = (int64_t)chains * stages;
-    struct pick p = {.room = room, .atom = atom_devices, .stages = stages, .out = out};
-    int32_t num_kinds = room->num_cells < room->max + 1 ? room->num_cells : room->max + 1;
-    p.kinds = calloc((size_t)num_kinds + 1, sizeof *p.kinds);
-    p.tally = calloc((size_t)room->max + 2, sizeof *p.tally);
-    ASSERT(p.kinds && p.tally);
+    struct pick p = {.room = room, .stages = stages, .out = out};
     if (room->num_leaves == room->num_cells &&
         place_room_groups(room, atom_devices * stages) >= chains) {
         /* Each cell its own leaf: chains take the place of atoms. */
-        p.atom *= stages;
+        place_kinds_new(&p.kinds, room, atom_devices * stages);
         take_in(&p, 0, room->num_cells, chains);
         for (int32_t i = 0; i < p.num_out; i++) {
             out[i].atoms *= stages;
         }
-    } else {
-        int32_t leaf = best_leaf(&p, atoms, NULL);
-        if (leaf >= 0) {
-            take_in(&p, room->leaf_cell[leaf], room->leaf_cell[leaf + 1], atoms);
-        } else {
-            pick_leaves(&p, chains);
-        }
+        place_kinds_free(&p.kinds);
+        return p.num_out;
     }
-    free(p.kinds);
-    free(p.tally);
+    place_kinds_new(&p.kinds, room, atom_devices);
+    int64_t atoms = (int64_t)chains * stages;
+    int32_t leaf = best_leaf(&p, atoms, NULL);
+    if (leaf >= 0) {
+        take_in(&p, room->leaf_cell[leaf], room->leaf_cell[leaf + 1], atoms);
+    } else {
+        pick_leaves(&p, chains);
+    }
+    place_kinds_free(&p.kinds);
     return p.num_out;
 }

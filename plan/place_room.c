@@ -51,11 +51,11 @@ static void count_anew(struct place_room *room, const struct free_map *m,
     bool *allowed = allowed_devices(f, r, room->type);
     const struct free_cells *c = free_counts_cells(free_map_counts(m), room->type);
     size_t cells = (size_t)c->num_cells, leaves = (size_t)c->num_leaves;
-    int32_t *own = calloc(2 * cells + 3 * leaves + (size_t)c->max_devices + 2, sizeof *own);
+    int32_t *own = calloc(3 * cells + 3 * leaves + (size_t)c->max_devices + 2, sizeof *own);
     ASSERT(own);
     int32_t *count = own, *domain = count + cells, *leaf_cell = domain + cells,
             *leaf_free = leaf_cell + leaves + 1, *leaf_key = leaf_free + leaves,
-            *with = leaf_key + leaves;
+            *left = leaf_key + leaves, *with = left + cells;
     int32_t last_domain = -1, last_key = 0;
     for (int32_t d = 0; d < f->num_devices; d++) {
         if (!allowed[d] || (!whole && !free_map_has(m, d))) {
@@ -68,6 +68,8 @@ static void count_anew(struct place_room *room, const struct free_map *m,
                 last_key = leaf_key[room->num_leaves] = key;
                 leaf_cell[room->num_leaves++] = room->num_cells;
             }
+            left[room->num_cells] = free_counts_by_cell(
+                free_map_counts(m), room->type)[free_counts_cell_of(free_map_counts(m), d)];
             domain[room->num_cells++] = last_domain;
         }
         count[room->num_cells - 1]++;
@@ -80,6 +82,7 @@ static void count_anew(struct place_room *room, const struct free_map *m,
         with[count[i]]++;
     }
     room->free = count;
+    room->left = left;
     room->domain = domain;
     room->leaf_cell = leaf_cell;
     room->leaf_free = leaf_free;

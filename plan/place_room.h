@@ -13,6 +13,7 @@ struct place_room {
     int32_t max; /* no cell has more */
     const int32_t *free, *domain, *leaf_cell, *leaf_free, *leaf_key;
     const int32_t *with; /* [max + 1] cells by free devices */
+    const int32_t *left; /* by cell: free devices, those that don't suit, too; NULL = as free */
     const bool *allowed; /* by device; NULL = all of the type. Owned */
     int32_t *own;        /* memory of the arrays where they aren't the map's */
 };

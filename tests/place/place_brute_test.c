@@ -220,6 +220,15 @@ static void try_case(uint64_t seed, bool loud, struct tally *tally)
     tally->placed++;
     int order = check_compare(&got, &best, &part);
     assert_true(order >= 0);
+    bool nothing_broken = true;
+    for (int i = 0; i < 4; i++) {
+        nothing_broken &= best.part[i] == 0;
+    }
+    /* What plan/place.h promises. */
+    if (order > 0 && (part < 2 || nothing_broken)) {
+        say(&c, seed, &got, &best);
+        fail_msg("seed %llu: %s", (unsigned long long)seed, check_part_names[part]);
+    }
     if (order == 0) {
         tally->best++;
     } else {

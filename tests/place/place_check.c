@@ -83,17 +83,29 @@ static void count_groups(const struct fabric *f, const struct place_request *r, 
 static void count_parts(const struct fabric *f, int64_t num, const int32_t *home,
                         const int32_t *free_in, int64_t *part)
 {
+    int32_t *domains = calloc((size_t)num, sizeof *domains);
+    int32_t *leaves = calloc((size_t)num, sizeof *leaves); /* a domain of each */
+    ASSERT(domains && leaves);
     part[6] = -num;
     for (int64_t i = 0; i < num; i++) {
-        bool new_leaf = true, new_domain = true;
-        for (int64_t j = 0; j < i; j++) {
-            new_domain &= home[i] != home[j];
-            new_leaf &= !near(f, home[i], home[j]);
+        int64_t d = part[5], l = part[4];
+        while (d > 0 && domains[d - 1] != home[i]) {
+            d--;
         }
-        part[4] += new_leaf;
-        part[5] += new_domain;
-        part[6] += new_domain ? free_in[home[i]] : 0;
+        if (d > 0) {
+            continue;
+        }
+        domains[part[5]++] = home[i];
+        part[6] += free_in[home[i]];
+        while (l > 0 && !near(f, leaves[l - 1], home[i])) {
+            l--;
+        }
+        if (l == 0) {
+            leaves[part[4]++] = home[i];
+        }
     }
+    free(domains);
+    free(leaves);
 }
 
 /* ---- a placement ---- */
@@ -158,9 +170,7 @@ const char *check_placement(const struct free_map *m, const struct place_request
     if (!wrong) {
         free_of_type(m, f->devices[devices[0]].type, free_in);
         count_groups(f, r, home, score->part);
-        if (num <= 4096) {
-            count_parts(f, num, home, free_in, score->part);
-        }
+        count_parts(f, num, home, free_in, score->part);
     }
     free(used);
     free(home);
