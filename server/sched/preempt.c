@@ -78,11 +78,7 @@ static void add_free(struct search *c)
 {
     struct sched *s = c->s;
     room_start(&s->room, want_table_get(s->wants, s->seats[c->job].want));
-    for (int32_t d = 0; d < s->f->num_devices; d++) {
-        if (sched_is_free(s, d, c->job, c->mask)) {
-            room_add(&s->room, d);
-        }
-    }
+    room_add_all(&s->room, sched_map(s, c->mask)->bits, INT32_MAX);
     for (size_t i = 0; i < s->v->num_runs; i++) {
         if (reserve_leaves(s, i)) {
             add(c, i);
@@ -131,7 +127,7 @@ static void give(struct search *c, size_t run)
 static bool place(struct search *c)
 {
     struct sched *s = c->s;
-    free_map_set(s->whatif, sched_map(s, c->mask));
+    free_map_set(s->whatif, sched_map(s, c->mask)->map);
     for (size_t i = 0; i < s->v->num_runs; i++) {
         if (reserve_leaves(s, i)) {
             give(c, i);

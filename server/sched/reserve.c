@@ -109,11 +109,7 @@ static size_t find_moment(struct sched *s, size_t job, uint64_t mask)
 {
     struct room *room = &s->room;
     room_start(room, want_table_get(s->wants, s->seats[job].want));
-    for (int32_t d = 0; d < s->f->num_devices; d++) {
-        if (sched_is_free(s, d, job, mask)) {
-            room_add(room, d);
-        }
-    }
+    room_add_all(room, sched_map(s, mask)->bits, INT32_MAX);
     size_t i = 0;
     int32_t need = s->v->jobs[job].num_devices;
     for (; i < s->num_coming && room_size(room) < need; i++) {
@@ -137,7 +133,7 @@ static size_t find_moment(struct sched *s, size_t job, uint64_t mask)
 static bool place_then(struct sched *s, size_t job, uint64_t mask, size_t num_coming,
                        int32_t *devices)
 {
-    free_map_set(s->whatif, sched_map(s, mask));
+    free_map_set(s->whatif, sched_map(s, mask)->map);
     for (size_t i = 0; i < num_coming; i++) {
         const struct device_set *set = coming_set(s, &s->coming[i]);
         for (int32_t k = 0; k < device_set_num(set); k++) {
@@ -189,7 +185,7 @@ void reserve_try(struct sched *s, size_t job, uint64_t mask)
         s->covered[i] |= w->suits[i];
     }
     s->seats[job].reservation = s->num_reservations++;
-    s->num_maps = 0;
+    s->num_maps = 1;
     if (shadow_ms > s->v->now_ms) {
         sched_wake(s, shadow_ms);
     }

@@ -43,6 +43,18 @@ void room_add(struct room *r, int32_t device)
     }
 }
 
+void room_add_all(struct room *r, const uint64_t *bits, int32_t num)
+{
+    for (int32_t i = 0; i <= r->f->num_devices / 64; i++) {
+        for (uint64_t word = bits[i] & r->want->suits[i]; word; word &= word - 1) {
+            room_add(r, i * 64 + __builtin_ctzll(word));
+        }
+        if (i % 16 == 0 && room_size(r) >= num) {
+            return;
+        }
+    }
+}
+
 void room_drop(struct room *r, int32_t device)
 {
     if (want_suits(r->want, device)) {

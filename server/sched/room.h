@@ -21,6 +21,8 @@ void room_deinit(struct room *r);
 /* Nothing is there; from now on devices count that suit w. */
 void room_start(struct room *r, const struct want *w);
 void room_add(struct room *r, int32_t device);
+/* Those whose bits are set, as far as it takes to have room for num. */
+void room_add_all(struct room *r, const uint64_t *bits, int32_t num);
 void room_drop(struct room *r, int32_t device);
 /* Devices in whole groups of one type, the most there are of one. */
 int32_t room_size(const struct room *r);

@@ -35,9 +35,7 @@ int sched_new(struct sched **out, const struct fabric *f, struct error *err)
     for (int32_t d = 0; d < f->num_devices; d++) {
         free_map_take(s->none, d);
     }
-    s->free = sched_must(free_map_copy(s->all));
     s->whatif = sched_must(free_map_copy(s->all));
-    s->was_free = sched_must(calloc(n, sizeof *s->was_free));
     s->holder = sched_must(malloc(n * sizeof *s->holder));
     s->claimant = sched_must(malloc(n * sizeof *s->claimant));
     s->reserved = sched_must(malloc(n * sizeof *s->reserved));
@@ -59,7 +57,6 @@ static void forget_pass(struct sched *s)
         free(s->reservations[i].devices);
     }
     s->num_reservations = 0;
-    s->num_maps = 0;
     s->num_tries = s->num_preemptors = 0;
     s->next_ms = SCHED_NEVER;
 }
@@ -74,12 +71,11 @@ void sched_free(struct sched *s)
     room_deinit(&s->room);
     free_map_free(s->all);
     free_map_free(s->none);
-    free_map_free(s->free);
     free_map_free(s->whatif);
     for (int32_t i = 0; i <= SCHED_MAX_RESERVATIONS; i++) {
         free_map_free(s->maps[i].map);
+        free(s->maps[i].bits);
     }
-    free(s->was_free);
     free(s->holder);
     free(s->claimant);
     free(s->reserved);
@@ -124,43 +120,48 @@ bool sched_may_use(const struct sched *s, int32_t device, size_t job, uint64_t m
            !(s->v->drained && s->v->drained[device]);
 }
 
-bool sched_is_free(const struct sched *s, int32_t device, size_t job, uint64_t mask)
+static void take(struct open_map *m, int32_t device)
 {
-    return s->holder[device] == HOLDER_NONE && sched_may_use(s, device, job, mask);
+    free_map_take(m->map, device);
+    m->bits[device / 64] &= ~((uint64_t)1 << (device % 64));
 }
 
-struct free_map *sched_map(struct sched *s, uint64_t mask)
+static struct open_map *add_map(struct sched *s, uint64_t mask)
 {
-    if (mask == 0) {
-        return s->free;
-    }
-    for (int32_t i = 0; i < s->num_maps; i++) {
-        if (s->maps[i].mask == mask) {
-            return s->maps[i].map;
-        }
-    }
     ASSERT(s->num_maps <= SCHED_MAX_RESERVATIONS);
-    struct reserved_map *m = &s->maps[s->num_maps++];
+    struct open_map *m = &s->maps[s->num_maps++];
     m->mask = mask;
     if (!m->map) {
-        m->map = sched_must(free_map_copy(s->free));
-    } else {
-        free_map_set(m->map, s->free);
+        size_t num_words = (size_t)s->f->num_devices / 64 + 1;
+        m->map = sched_must(free_map_copy(s->all));
+        m->bits = sched_must(malloc(num_words * sizeof *m->bits));
     }
+    return m;
+}
+
+const struct open_map *sched_map(struct sched *s, uint64_t mask)
+{
+    for (int32_t i = 0; i < s->num_maps; i++) {
+        if (s->maps[i].mask == mask) {
+            return &s->maps[i];
+        }
+    }
+    struct open_map *m = add_map(s, mask);
+    free_map_set(m->map, s->maps[0].map);
+    memcpy(m->bits, s->maps[0].bits, ((size_t)s->f->num_devices / 64 + 1) * sizeof *m->bits);
     for (int32_t i = 0; i < s->num_reservations; i++) {
         const struct reservation *r = &s->reservations[i];
         for (int32_t k = 0; (mask >> i & 1) && k < r->num; k++) {
-            free_map_take(m->map, r->devices[k]);
+            take(m, r->devices[k]);
         }
     }
-    return m->map;
+    return m;
 }
 
 void sched_take(struct sched *s, int32_t device)
 {
-    free_map_take(s->free, device);
     for (int32_t i = 0; i < s->num_maps; i++) {
-        free_map_take(s->maps[i].map, device);
+        take(&s->maps[i], device);
     }
 }
 
@@ -231,18 +232,34 @@ static void begin_devices(struct sched *s)
     }
 }
 
+/* Makes the first map what is free now; true: some device is free that wasn't. */
+static bool update_free(struct sched *s)
+{
+    s->num_maps = 0;
+    struct open_map *m = add_map(s, 0);
+    if (!s->has_passed) {
+        free_map_set(m->map, s->none);
+        memset(m->bits, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *m->bits);
+    }
+    bool grew = !s->has_passed;
+    for (int32_t d = 0; d < s->f->num_devices; d++) {
+        bool is_free = s->holder[d] == HOLDER_NONE && sched_may_use(s, d, SIZE_MAX, 0);
+        bool was_free = m->bits[d / 64] >> (d % 64) & 1;
+        if (is_free && !was_free) {
+            free_map_give(m->map, d);
+            m->bits[d / 64] |= (uint64_t)1 << (d % 64);
+            grew = true;
+        } else if (!is_free && was_free) {
+            take(m, d);
+        }
+    }
+    return grew;
+}
+
 /* What didn't fit the devices that were free doesn't fit a part of them. */
 static void begin_free(struct sched *s)
 {
-    bool grew = !s->has_passed;
-    free_map_set(s->free, s->all);
-    for (int32_t d = 0; d < s->f->num_devices; d++) {
-        if (!sched_is_free(s, d, SIZE_MAX, 0)) {
-            free_map_take(s->free, d);
-        } else {
-            grew = grew || !s->was_free[d];
-        }
-    }
+    bool grew = update_free(s);
     for (int32_t i = 0; i < want_table_num(s->wants); i++) {
         struct want *w = want_table_get(s->wants, i);
         int32_t num = 0;
@@ -304,11 +321,14 @@ static bool start_on_free(struct sched *s, size_t job, uint64_t mask)
     if (!sched_is_sane(s->f, j) || want_has_failed(w, mask, j->num_devices)) {
         return false;
     }
-    struct place_lack lack;
-    if (place_find(sched_map(s, mask), &j->place, s->scratch, NULL, &lack) != PLACE_OK) {
-        if (lack.free_groups < lack.num_groups) { /* not for axes that can't be */
-            want_failed(w, mask, j->num_devices);
-        }
+    const struct open_map *m = sched_map(s, mask);
+    room_start(&s->room, w);
+    room_add_all(&s->room, m->bits, j->num_devices);
+    if (room_size(&s->room) < j->num_devices) {
+        want_failed(w, mask, j->num_devices);
+        return false;
+    }
+    if (place_find(m->map, &j->place, s->scratch, NULL, NULL) != PLACE_OK) {
         return false;
     }
     sched_start(s, job, s->scratch);
@@ -358,9 +378,6 @@ size_t sched_pass(struct sched *s, const struct sched_view *v,
 {
     sched_begin(s, v);
     sched_walk(s);
-    for (int32_t d = 0; d < s->f->num_devices; d++) {
-        s->was_free[d] = free_map_has(s->free, d);
-    }
     s->has_passed = true;
     *decisions = s->decisions;
     return s->num_decisions;

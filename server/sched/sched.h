@@ -150,9 +150,10 @@ struct sched_reason {
 /* Why jobs[job] doesn't start now. */
 void sched_why(const struct sched_view *v, size_t job, struct sched_reason *out);
 
-/* The same of the pass that s has just made, over the view of that pass, which must be as it was:
- * for many jobs of one view. */
-void sched_explain(struct sched *s, size_t job, struct sched_reason *out);
+/* The same from the pass that s made last; v is as it was then, decisions not carried out: for many
+ * jobs of one view. */
+void sched_explain(struct sched *s, const struct sched_view *v, size_t job,
+                   struct sched_reason *out);
 
 /* Of each run of v: is it borrowed? borrowed[num_runs]. */
 void sched_borrowed(const struct sched_view *v, bool *borrowed);

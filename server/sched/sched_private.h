@@ -44,9 +44,10 @@ struct reservation {
     int32_t num;
 };
 
-/* The free devices but those of the reservations in mask. */
-struct reserved_map {
+/* The free devices but those of the reservations in mask: for place_find, and a bit for each. */
+struct open_map {
     struct free_map *map;
+    uint64_t *bits;
     uint64_t mask;
 };
 
@@ -67,16 +68,14 @@ struct sched {
     struct want_table *wants;
     struct room room;
     struct free_map *all, *none; /* of all devices free, of none */
-    bool *was_free;              /* at the end of the last pass */
     bool has_passed;
 
     /* The pass. By device: */
     const struct sched_view *v;
-    struct free_map *free; /* not held, drained or claimed */
-    int32_t *holder;       /* index of a run, HOLDER_x */
-    int32_t *claimant;     /* index of a job, NO_JOB */
-    uint64_t *reserved;    /* bits of reservations */
-    uint64_t *covered;     /* bitset: a reservation looks after it */
+    int32_t *holder;    /* index of a run, HOLDER_x */
+    int32_t *claimant;  /* index of a job, NO_JOB */
+    uint64_t *reserved; /* bits of reservations */
+    uint64_t *covered;  /* bitset: a reservation looks after it */
     int32_t *scratch;
     /* By job, by place, by run, by tenant: */
     struct seat *seats;
@@ -92,7 +91,8 @@ struct sched {
 
     struct reservation reservations[SCHED_MAX_RESERVATIONS];
     int32_t num_reservations;
-    struct reserved_map maps[SCHED_MAX_RESERVATIONS + 1];
+    /* The first is of mask 0: not held, drained or claimed. It stays for the next pass. */
+    struct open_map maps[SCHED_MAX_RESERVATIONS + 1];
     int32_t num_maps; /* that are valid */
     struct free_map *whatif;
     struct sched_try tries[SCHED_MAX_TRIES];
@@ -110,9 +110,8 @@ void sched_walk(struct sched *s);
 struct sched_decision *sched_decide(struct sched *s, enum sched_kind kind, size_t job);
 /* The job may use the device, once it is free; mask as in sched_mask. */
 bool sched_may_use(const struct sched *s, int32_t device, size_t job, uint64_t mask);
-bool sched_is_free(const struct sched *s, int32_t device, size_t job, uint64_t mask);
 /* Free for a job that must keep off the reservations in mask. */
-struct free_map *sched_map(struct sched *s, uint64_t mask);
+const struct open_map *sched_map(struct sched *s, uint64_t mask);
 /* Nobody else gets it in this pass. */
 void sched_take(struct sched *s, int32_t device);
 /* Its size is one that place_find may be asked for. */

@@ -131,7 +131,7 @@ static void say_waits(struct sched *s, size_t job, struct sched_reason *out)
     const struct sched_job *j = &s->v->jobs[job];
     struct place_lack lack = {0};
     /* What it sees: what is free, whoever it is kept for, but for claims. */
-    free_map_set(s->whatif, s->free);
+    free_map_set(s->whatif, s->maps[0].map);
     enum place_result result = place_find(s->whatif, &j->place, s->scratch, NULL, &lack);
     int32_t own = s->seats[job].reservation;
     if (result == PLACE_OK) {
@@ -147,8 +147,11 @@ static void say_waits(struct sched *s, size_t job, struct sched_reason *out)
     }
 }
 
-void sched_explain(struct sched *s, size_t job, struct sched_reason *out)
+void sched_explain(struct sched *s, const struct sched_view *v, size_t job,
+                   struct sched_reason *out)
 {
+    ASSERT(v->fabric == s->f && job < v->num_jobs);
+    s->v = v;
     *out = (struct sched_reason){.may_start_ms = SCHED_NEVER, .place = s->seats[job].place + 1};
     const struct sched_job *j = &s->v->jobs[job];
     switch (s->seats[job].outcome) {
@@ -185,6 +188,6 @@ void sched_why(const struct sched_view *v, size_t job, struct sched_reason *out)
     ASSERT(job < v->num_jobs && sched_new(&s, v->fabric, NULL) == 0);
     const struct sched_decision *decisions;
     sched_pass(s, v, &decisions);
-    sched_explain(s, job, out);
+    sched_explain(s, v, job, out);
     sched_free(s);
 }
