@@ -107,19 +107,10 @@ static int talk(pid_t pid, int in, int out, const struct buf *request, struct bu
     return rc;
 }
 
-static void pack_request(const JobSpec *spec, bool device_peak, struct buf *out)
+static void pack_request(const ProbeRequest *request, struct buf *out)
 {
-    ProbeRequest request = PROBE_REQUEST__INIT;
-    request.model = spec->model;
-    if (spec->data) {
-        request.n_sources = spec->data->n_train;
-        request.sources = spec->data->train;
-        request.tokenizer = spec->data->tokenizer;
-    }
-    request.has_device_peak = 1;
-    request.device_peak = device_peak;
-    size_t len = probe_request__get_packed_size(&request);
-    probe_request__pack(&request, (uint8_t *)buf_reserve(out, len));
+    size_t len = probe_request__get_packed_size(request);
+    probe_request__pack(request, (uint8_t *)buf_reserve(out, len));
     out->len += len;
 }
 
@@ -140,7 +131,7 @@ static int unpack_reply(const struct buf *bytes, ProbeReply **out, struct error 
     return 0;
 }
 
-int local_probe(const JobSpec *spec, bool device_peak, ProbeReply **out, struct error *err)
+static int ask(const ProbeRequest *question, ProbeReply **out, struct error *err)
 {
     char dir[PATH_MAX], program[PATH_MAX];
     pid_t pid;
@@ -155,7 +146,7 @@ int local_probe(const JobSpec *spec, bool device_peak, ProbeReply **out, struct 
         return -1;
     }
     struct buf request = {0}, reply = {0};
-    pack_request(spec, device_peak, &request);
+    pack_request(question, &request);
     int rc = talk(pid, in, from, &request, &reply, err);
     if (rc == 0) {
         rc = unpack_reply(&reply, out, err);
@@ -163,4 +154,33 @@ int local_probe(const JobSpec *spec, bool device_peak, ProbeReply **out, struct 
     buf_free(&request);
     buf_free(&reply);
     return rc;
+}
+
+int local_probe(const JobSpec *spec, bool device_peak, ProbeReply **out, struct error *err)
+{
+    ProbeRequest request = PROBE_REQUEST__INIT;
+    request.model = spec->model;
+    if (spec->data) {
+        request.n_sources = spec->data->n_train;
+        request.sources = spec->data->train;
+        request.tokenizer = spec->data->tokenizer;
+    }
+    request.has_device_peak = 1;
+    request.device_peak = device_peak;
+    return ask(&request, out, err);
+}
+
+int local_probe_host(ProbeReply **out, struct error *err)
+{
+    ProbeRequest request = PROBE_REQUEST__INIT;
+    request.has_discover = 1;
+    request.discover = 1;
+    if (ask(&request, out, err) != 0) {
+        return -1;
+    }
+    if (!(*out)->host || !(*out)->host->name) {
+        probe_reply__free_unpacked(*out, NULL);
+        return error_set(err, ERR_INTERNAL, "tandem-probe: says nothing of this host");
+    }
+    return 0;
 }

@@ -5,9 +5,11 @@
 #include "clients/cli/args.h"
 #include "clients/cli/human.h"
 #include "clients/cli/list.h"
+#include "clients/cli/local_probe.h"
 #include "clients/cli/node_rows.h"
 #include "clients/cli/verbs.h"
 #include "plan/cluster.h"
+#include "plan/cluster_host.h"
 #include "proto/text.h"
 
 #define WORDS_MAX 64
@@ -16,7 +18,7 @@
 struct choice {
     const char *names[WORDS_MAX];
     int num_names;
-    bool devices;
+    bool devices, host;
     const char *cluster_file;
 };
 
@@ -137,6 +139,61 @@ static int show(const struct cli *cli, const ClusterSpec *c, const struct choice
     return rc;
 }
 
+/* ---- this host ---- */
+
+/* What one makes of a host without GPUs: a CPU device a core. */
+static void add_cpus(NodeInfo *host)
+{
+    host->devices = calloc((size_t)host->cores + 1, sizeof(DeviceInfo *));
+    ASSERT(host->devices);
+    for (int32_t i = 0; i < host->cores; i++) {
+        DeviceInfo *d = malloc(sizeof *d);
+        ASSERT(d);
+        device_info__init(d);
+        d->has_index = 1;
+        d->index = i;
+        host->devices[host->n_devices++] = d;
+    }
+}
+
+static void say(void *where, const char *words)
+{
+    fprintf(where, "%s\n", words);
+}
+
+/* Notes and differences go to stderr, so that -o yaml stays a piece of a cluster file. */
+static int show_host(const struct cli *cli, const struct choice *choice)
+{
+    ProbeReply *found;
+    ClusterSpec *told = NULL;
+    struct error err;
+    if (choice->cluster_file && cluster_read(choice->cluster_file, &told, &err) != 0) {
+        return cli_fail(&err);
+    }
+    int rc = local_probe_host(&found, &err) == 0 ? EXIT_DONE : cli_fail(&err);
+    if (rc == EXIT_DONE) {
+        ClusterSpec c = CLUSTER_SPEC__INIT;
+        NodeInfo *host = found->host;
+        for (size_t i = 0; i < found->n_notes; i++) {
+            say(stderr, found->notes[i]);
+        }
+        if (told) {
+            cluster_host_compare(told, host, say, stderr);
+        }
+        if (host->n_devices == 0) {
+            add_cpus(host);
+        }
+        c.nodes = &host;
+        c.n_nodes = 1;
+        rc = show(cli, &c, choice);
+        probe_reply__free_unpacked(found, NULL);
+    }
+    if (told) {
+        cluster_spec__free_unpacked(told, NULL);
+    }
+    return rc;
+}
+
 static int ask(struct cli *cli, const struct choice *choice, ClusterSpec **out, struct error *err)
 {
     if (choice->cluster_file) {
@@ -156,6 +213,7 @@ static int run(struct cli *cli, int argc, char **argv)
     struct choice choice = {0};
     const struct arg_flag flags[] = {{"devices", 'd', ARG_BOOL, &choice.devices, NULL},
                                      {"cluster", 0, ARG_TEXT, &choice.cluster_file, NULL},
+                                     {"host", 0, ARG_BOOL, &choice.host, NULL},
                                      {0}};
     choice.num_names = args_parse(flags, argc, argv, choice.names, WORDS_MAX);
     if (choice.num_names < 0) {
@@ -163,6 +221,9 @@ static int run(struct cli *cli, int argc, char **argv)
     }
     ClusterSpec *c;
     struct error err;
+    if (choice.host) {
+        return show_host(cli, &choice);
+    }
     if (ask(cli, &choice, &c, &err) != 0) {
         return cli_fail(&err);
     }
@@ -178,7 +239,9 @@ const struct verb verb_nodes = {
     .text =
         "  NODE             its devices, each in a line\n"
         "  -d, --devices    the devices of all nodes\n"
-        "  --cluster FILE   of a cluster file, without a server\n\n"
+        "  --cluster FILE   of a cluster file, without a server\n"
+        "  --host           of this host, as it is found; with --cluster FILE, too: where it is\n"
+        "                   not as the file says\n\n"
         "Nodes that are alike and follow each other by number are one line. -o csv lists devices.\n"
         "Exits with 4 while no server answers, so a script can wait for it:\n\n"
         "  until tandem nodes > /dev/null; do sleep 1; done\n",

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "plan/cluster_host.h"
 #include "plan/device_types.h"
 #include "plan/fabric.h"
 #include "proto/text.h"
@@ -277,6 +278,69 @@ static void errors_have_line_and_column(void **state)
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
+/* ---- a host against its file ---- */
+
+static void add_line(void *where, const char *words)
+{
+    buf_printf(where, "%s\n", words);
+}
+
+/* Both are cluster files; the host is the only node of its own. */
+static void assert_differences(const char *file, const char *host, const char *wanted)
+{
+    ClusterSpec *told = parse(file), *found = parse(host);
+    struct buf said = {0};
+    cluster_host_compare(told, found->nodes[0], add_line, &said);
+    assert_string_equal(said.data ? said.data : "", wanted);
+    buf_free(&said);
+    cluster_spec__free_unpacked(told, NULL);
+    cluster_spec__free_unpacked(found, NULL);
+}
+
+/* A dead card, the wrong one or a missing bridge is told before a job finds out. */
+static void a_host_that_is_not_as_described_is_told(void **state)
+{
+    (void)state;
+    static const char told[] = "nodes: [{name: h, devices: [{type: h100, count: 4}]}]";
+    assert_differences(told, told, "");
+    assert_differences(told,
+                       "nodes: [{name: h, devices: [{type: h100, count: 2}, {type: h200, index: 2},"
+                       " {type: h100, index: 4}]}]",
+                       "node h: device 2 is of type h200, the cluster file says h100\n"
+                       "node h: device 3 (h100) is not found\n"
+                       "node h: device 4 (h100) is found and not in the cluster file\n");
+    assert_differences(told,
+                       "nodes: [{name: h, devices: [{type: h100, count: 2, domain: a},"
+                       " {type: h100, index: 2, domain: b}, {type: h100, index: 3, domain: a,"
+                       " mem_bytes: 1000}]}]",
+                       "node h: devices 0 and 2 share a fast domain in the cluster file and no "
+                       "NVLink\n"
+                       "node h: device 3 has 1000 bytes of memory, the cluster file says "
+                       "80000000000\n");
+    assert_differences(told, "nodes: [{name: other, devices: [{type: h100, count: 4}]}]",
+                       "other has 4 GPUs, and no node of the cluster file is called so\n");
+    assert_differences("nodes: [{name: a, cores: 4, mem_bytes: 3000000000, devices: [{}]},"
+                       " {name: b, cores: 4, mem_bytes: 3000000000, devices: [{}]}]",
+                       "nodes: [{name: h, cores: 6, mem_bytes: 4000000000, devices: [{}]}]",
+                       "the nodes of CPU devices have 8 cores together, this host has 6\n"
+                       "the nodes of CPU devices have 6 GB of memory together, this host has 4\n");
+}
+
+static void differences_are_bounded(void **state)
+{
+    (void)state;
+    struct buf said = {0};
+    ClusterSpec *told = parse("nodes: [{name: h, devices: [{type: h100, count: 1000}]}]");
+    ClusterSpec *found = parse("nodes: [{name: h, devices: [{}]}]");
+    cluster_host_compare(told, found->nodes[0], add_line, &said);
+    assert_non_null(
+        strstr(said.data, "device 31 (h100) is not found\nthere are more differences\n"));
+    assert_null(strstr(said.data, "device 32"));
+    buf_free(&said);
+    cluster_spec__free_unpacked(told, NULL);
+    cluster_spec__free_unpacked(found, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +356,8 @@ int main(void)
         cmocka_unit_test(switches_have_to_be_a_tree),
         cmocka_unit_test(a_domain_spans_whole_nodes_under_one_leaf),
         cmocka_unit_test(errors_have_line_and_column),
+        cmocka_unit_test(a_host_that_is_not_as_described_is_told),
+        cmocka_unit_test(differences_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -121,29 +122,45 @@ static void numbers_with_leading_zeros_are_no_run(void **state)
                 "n[9-10]    2 x 1  cpu      2     .        .        .\n");
 }
 
-/* The program itself, on a file, without a server. */
+/* ---- the program itself, without a server ---- */
+
+/* What the command line says, both streams; it ends with code. */
+static void run(const char *words, int code, char *out, size_t size)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "%s " TANDEM_BIN_DIR "/tandem nodes %s 2>&1",
+             "LD_LIBRARY_PATH=" TANDEM_BIN_DIR "/fake-nvml FAKE_NVML=lost", words);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    out[fread(out, 1, size - 1, p)] = 0;
+    assert_int_equal(WEXITSTATUS(pclose(p)), code);
+}
+
+#define THIS_HOST " --cluster " TANDEM_SOURCE_DIR "/examples/cluster-this-host.yaml "
+
 static void the_verb_reads_a_cluster_file(void **state)
 {
     (void)state;
-    char out[4096];
-    FILE *p = popen(TANDEM_BIN_DIR "/tandem nodes --cluster " TANDEM_SOURCE_DIR
-                                   "/examples/cluster-this-host.yaml west1 2>&1",
-                    "r");
-    assert_non_null(p);
-    size_t n = fread(out, 1, sizeof out - 1, p);
-    out[n] = 0;
-    assert_int_equal(pclose(p), 0);
+    char out[8192];
+    run(THIS_HOST "west1", 0, out, sizeof out);
     assert_non_null(strstr(out, "west1:3"));
     assert_null(strstr(out, "west0"));
     assert_non_null(strstr(out, "4 of 4 devices are free"));
-    p = popen(TANDEM_BIN_DIR "/tandem nodes --cluster " TANDEM_SOURCE_DIR
-                             "/examples/cluster-this-host.yaml wst1 2>&1",
-              "r");
-    assert_non_null(p);
-    n = fread(out, 1, sizeof out - 1, p);
-    out[n] = 0;
-    assert_int_not_equal(pclose(p), 0);
+    run(THIS_HOST "wst1", 1, out, sizeof out);
     assert_non_null(strstr(out, "no node is called wst1; did you mean west1?"));
+}
+
+/* Who writes a cluster file begins with what is there. */
+static void the_verb_tells_of_this_host(void **state)
+{
+    (void)state;
+    char out[8192];
+    run("--host", 0, out, sizeof out);
+    assert_non_null(strstr(out, "GPU 3 does not answer: GPU is lost"));
+    assert_non_null(strstr(out, "7 of 7 devices are free"));
+    run("--host -o yaml" THIS_HOST, 0, out, sizeof out);
+    assert_non_null(strstr(out, "type: h100"));
+    assert_non_null(strstr(out, "has 7 GPUs, and no node of the cluster file is called so"));
 }
 
 int main(void)
@@ -154,6 +171,7 @@ int main(void)
         cmocka_unit_test(drained_devices_have_their_reasons),
         cmocka_unit_test(numbers_with_leading_zeros_are_no_run),
         cmocka_unit_test(the_verb_reads_a_cluster_file),
+        cmocka_unit_test(the_verb_tells_of_this_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
