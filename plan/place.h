@@ -5,6 +5,12 @@
  * shards of hybrid sharding; neighbouring stages share a leaf; few leaves, few domains; little is
  * left broken up in the domains touched (best fit). PlacementScore says how far that came.
  *
+ * What is promised (tests/place tries all ways on small clusters): a place is found if there is
+ * one; no placement breaks fewer expert groups or, of those, fewer context groups; where nothing
+ * has to be broken, no placement has a better score, as long as the choice is small (some hundred
+ * cells and atoms, plan/place_kinds.h); a larger one has the fewest leaves, and in each the fewest
+ * domains. Where something has to be broken, the parts behind it may be worse than the best.
+ *
  * Pure: the same input gives the same devices. */
 #ifndef TANDEM_PLAN_PLACE_H
 #define TANDEM_PLAN_PLACE_H
@@ -50,8 +56,9 @@ enum place_result place_find(const struct free_map *m, const struct place_reques
 /* Could it be placed with these devices free? Quicker: chooses none. */
 bool place_fits(const struct free_map *m, const struct place_request *r);
 
-/* The score of a placement that is given, by counting; devices[num_ranks] by rank. False: it
- * breaks a hard rule. */
+/* The score of a placement that is given, by counting; devices[num_ranks] by rank. m says what
+ * stays free beside it; the gang's own devices may be free in it or not; NULL: nothing stays.
+ * False: it breaks a hard rule. */
 bool place_score(const struct fabric *f, const struct place_request *r, const int32_t *devices,
                  const struct free_map *m, PlacementScore *score);
 

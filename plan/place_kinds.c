@@ -157,7 +157,7 @@ static void solve(const struct place_kinds *k, int32_t atoms, place_cost *costs,
             }
             for (int32_t a = atoms; a > 0; a--) {
                 place_cost with =
-                    costs[a > kind->atoms ? a - kind->atoms : 0] + PLACE_COST_CELL + kind->free;
+                    costs[a > kind->atoms ? a - kind->atoms : 0] + PLACE_COST_CELL + kind->left;
                 if (with < costs[a]) {
                     costs[a] = with;
                     if (used) {

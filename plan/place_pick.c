@@ -171,7 +171,6 @@ static void spread_pieces(struct pick *p, struct leaf *leaves, int32_t num, int6
 /* Parts of a sum, the more important ones further up: chains cut, leaves, then as place_cost. */
 #define SUM_CUT ((int64_t)1 << 56)
 #define SUM_LEAF ((int64_t)1 << 48)
-#define SUM_CELL ((int64_t)1 << 32)
 #define SUM_NONE INT64_MAX
 
 /* What leaf's first `atoms` cost; SUM_NONE: it mayn't be so many. Where chains have to be cut, all

@@ -6,3 +6,11 @@ add_executable(place_bench ${CMAKE_SOURCE_DIR}/tests/bench/place_bench.c)
 target_link_libraries(place_bench PRIVATE tandem_flags tandem_plan)
 tandem_test(place_golden_test "${CMAKE_SOURCE_DIR}/tests/place/place_golden_test.c;${place_sources}"
   tandem_plan)
+tandem_test(place_test
+  "${CMAKE_SOURCE_DIR}/tests/unit/place_test.c;${CMAKE_SOURCE_DIR}/tests/unit/fabric_case.c"
+  tandem_plan)
+# Faults planted in the placement must be found by the tests above.
+add_test(NAME place_plant_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/place/plant.py
+  ${CMAKE_BINARY_DIR})
+set_tests_properties(place_plant_test PROPERTIES TIMEOUT 600)
+set_tests_properties(place_brute_test PROPERTIES TIMEOUT 3600)
