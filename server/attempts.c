@@ -69,6 +69,7 @@ static struct supervisor_view view(const struct controller *c, const struct job 
                                 .moved_ms = j->moved_ms,
                                 .grace_ms = 1000 * (int64_t)controller_scheduler(c)->grace_s,
                                 .restarts = j->row.restarts,
+                                .yields = j->row.attempt.yields_to != 0,
                                 .evictions = j->row.evictions,
                                 .mark_step = j->row.mark_step,
                                 .step = j->row.step};

@@ -12,11 +12,16 @@ int attempts_adopt(struct controller *c, struct error *err);
 int attempts_tick(struct controller *c, struct error *err);
 /* Milliseconds until attempts_tick has something to do; -1 = nothing. */
 int64_t attempts_wait_ms(struct controller *c);
-/* Starts what the scheduler says. */
-int attempts_schedule(struct controller *c, struct error *err);
-/* Why a queued job waits. tenant: who asks, and doesn't learn of others' jobs; NULL = all. */
-void attempts_why(struct controller *c, const struct job *j, const char *tenant, char *out,
-                  size_t size);
+struct attempts_pass {
+    bool again;      /* another one is to follow at once */
+    int64_t next_ms; /* another one is due then, if nothing happens; INT64_MAX = never */
+};
+/* One pass of the scheduler, carried out. */
+int attempts_schedule(struct controller *c, struct attempts_pass *out, struct error *err);
+/* Why a queued job waits, who holds that, and until when. tenant: who asks, and doesn't learn of
+ * others' jobs; NULL = all. */
+int attempts_why(struct controller *c, struct job *j, const char *tenant, WhyReply *reply,
+                 struct error *err);
 /* Shows devices as drained that are held by a process which can't be killed. tenant: whose eyes
  * these are; NULL = all may be seen. */
 void attempts_show_stuck(struct controller *c, ClusterSpec *cluster, const char *tenant);

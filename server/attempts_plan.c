@@ -7,120 +7,9 @@
 
 #include "plan/plan.h"
 #include "server/attempts_private.h"
-#include "server/dependencies.h"
 #include "server/job.h"
 #include "server/msg.h"
 #include "server/run_as.h"
-#include "server/scheduler.h"
-
-static struct sched_job as_sched_job(const struct controller *c, const struct job *j)
-{
-    struct sched_job s = {
-        .id = j->row.id, .priority = j->row.priority, .devices = j->row.devices, .type = "any"};
-    const ResourcesSpec *r = j->spec ? j->spec->resources : NULL;
-    if (r) {
-        s.type = r->type ? r->type : "any";
-        s.nodes = (const char *const *)r->nodes;
-        s.num_nodes = r->n_nodes;
-    }
-    const struct attempt_row *a = &j->row.attempt;
-    s.ready = j->spec && controller_now_ms(c) >= j->not_before_ms &&
-              (a->number == 0 || a->condition == ATTEMPT_GONE);
-    return s;
-}
-
-/* The queue and the devices as the scheduler sees them. *jobs and *who are freed by the caller. */
-static size_t read_queue(struct controller *c, struct sched_job **jobs, struct job ***who)
-{
-    size_t num = 0, all = controller_num_jobs(c);
-    *jobs = malloc((all + 1) * sizeof **jobs);
-    *who = malloc((all + 1) * sizeof **who);
-    ASSERT(*jobs && *who);
-    for (size_t i = 0; i < all; i++) {
-        struct job *j = controller_job_at(c, i);
-        if (j->row.state == JOB_QUEUED) {
-            enum dependency dependency = DEPENDENCY_WAITS;
-            char words[128];
-            (*who)[num] = j;
-            (*jobs)[num] = as_sched_job(c, j);
-            (*jobs)[num].ready &=
-                dependencies_look(c, j, &dependency, words, sizeof words, NULL) == 0 &&
-                dependency == DEPENDENCY_MET;
-            num++;
-        }
-    }
-    return num;
-}
-
-/* All devices, with who holds them; *num_free of them can be had. The caller frees it. */
-static struct sched_device *read_devices(struct controller *c, int32_t *num_free)
-{
-    const struct topology *t = controller_topology(c);
-    const struct fabric *f = t->fabric;
-    const bool *drained = drains_flags(t->drains);
-    struct sched_device *devices = calloc((size_t)f->num_devices + 1, sizeof *devices);
-    int64_t *holders = calloc((size_t)f->num_devices + 1, sizeof *holders);
-    ASSERT(devices && holders);
-    controller_holders(c, holders);
-    *num_free = 0;
-    for (int32_t i = 0; i < f->num_devices; i++) {
-        const struct fabric_device *d = &f->devices[i];
-        /* No launcher reaches devices of other types. */
-        devices[i] = (struct sched_device){.node = f->nodes[d->node].name,
-                                           .type = f->types[d->type].name,
-                                           .job_id = holders[i],
-                                           .drained = drained[i] || !f->types[d->type].is_cpu};
-        *num_free += holders[i] == 0 && !devices[i].drained;
-    }
-    free(holders);
-    return devices;
-}
-
-void attempts_why(struct controller *c, const struct job *j, const char *tenant, char *out,
-                  size_t size)
-{
-    const struct attempt_row *a = &j->row.attempt;
-    int64_t wait_ms = j->not_before_ms - controller_now_ms(c);
-    if (wait_ms > 0) {
-        snprintf(out, size, "waits %.1f s before restart %d", (double)wait_ms / 1000,
-                 j->row.restarts);
-        return;
-    }
-    if (a->number && a->condition != ATTEMPT_GONE) {
-        snprintf(out, size, "waits until the processes of attempt %d are gone%s%s", a->number,
-                 *j->stuck ? ": " : "", j->stuck);
-        return;
-    }
-    if (controller_no_room(c, out, size)) {
-        return;
-    }
-    enum dependency dependency;
-    struct job *mine = controller_job(c, j->row.id);
-    if (mine && dependencies_look(c, mine, &dependency, out, size, NULL) == 0 &&
-        dependency != DEPENDENCY_MET) {
-        return;
-    }
-    struct sched_job *jobs;
-    struct job **who;
-    int32_t num_free, num_devices = controller_topology(c)->fabric->num_devices;
-    size_t num = read_queue(c, &jobs, &who);
-    struct sched_device *devices = read_devices(c, &num_free);
-    for (int32_t i = 0; i < num_devices; i++) {
-        devices[i].job_id = controller_shown(c, devices[i].job_id, tenant);
-    }
-    for (size_t i = 0; i < num; i++) {
-        jobs[i].hidden = tenant && strcmp(who[i]->row.tenant, tenant) != 0;
-    }
-    snprintf(out, size, "is not in the queue");
-    for (size_t i = 0; i < num; i++) {
-        if (who[i] == j) {
-            scheduler_why(jobs, num, devices, num_devices, i, out, size);
-        }
-    }
-    free(devices);
-    free(jobs);
-    free(who);
-}
 
 int attempts_plan(struct controller *c, const JobSpec *spec, const ProbeReply *facts,
                   const int32_t *devices, int32_t num_devices, Plan **out, struct error *err)
@@ -250,9 +139,8 @@ static void launch(struct controller *c, const struct job *j, const char *user, 
     controller_launch(c, m);
 }
 
-/* Commits the intent to run j on devices[num], by rank; the launch goes out behind the commit. */
-static int start_attempt(struct controller *c, struct job *j, const int32_t *devices, int32_t num,
-                         struct error *err)
+int attempts_start(struct controller *c, struct job *j, const int32_t *devices, int32_t num,
+                   int64_t backfills, bool borrowed, struct error *err)
 {
     Plan *plan;
     struct error why = {0};
@@ -266,6 +154,8 @@ static int start_attempt(struct controller *c, struct job *j, const int32_t *dev
     }
     controller_touch(c, j);
     struct attempt_row a = next_attempt(c, j, num);
+    a.backfills = backfills;
+    a.borrowed = borrowed;
     struct device_set *set = device_set_new(devices, num);
     const struct world *w = controller_world(c);
     char token[AUTH_TOKEN_SIZE];
@@ -286,7 +176,6 @@ static int start_attempt(struct controller *c, struct job *j, const int32_t *dev
     }
     j->row.attempt = a;
     controller_set_devices(c, j, set);
-    controller_set_claim(c, j, NULL);
     j->row.total_steps = total_steps;
     j->row.step = a.start_step;
     j->row.started_us = j->row.started_us ? j->row.started_us : controller_wall_us(c);
@@ -303,54 +192,4 @@ static int start_attempt(struct controller *c, struct job *j, const int32_t *dev
         snprintf(text, sizeof text, "from the checkpoint of step %lld", (long long)a.start_step);
     }
     return controller_move(c, j, JOB_STARTING, "scheduled", text, "scheduler", err);
-}
-
-/* A job whose dependency failed fails, too; those that wait for it come later in the list. */
-static int fail_dependents(struct controller *c, struct error *err)
-{
-    for (size_t i = 0; i < controller_num_jobs(c); i++) {
-        struct job *j = controller_job_at(c, i);
-        enum dependency dependency = DEPENDENCY_MET;
-        char words[128];
-        if (j->row.state == JOB_QUEUED &&
-            dependencies_look(c, j, &dependency, words, sizeof words, err) != 0) {
-            return -1;
-        }
-        if (dependency == DEPENDENCY_FAILED &&
-            controller_move(c, j, JOB_FAILED, "dependency", words, "scheduler", err) != 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-int attempts_schedule(struct controller *c, struct error *err)
-{
-    if (fail_dependents(c, err) != 0) {
-        return -1;
-    }
-    int32_t num_free;
-    struct sched_device *devices = read_devices(c, &num_free);
-    if (num_free == 0) {
-        free(devices);
-        return 0;
-    }
-    struct sched_job *jobs;
-    struct job **who;
-    size_t num = read_queue(c, &jobs, &who);
-    struct sched_start *starts = malloc((num + 1) * sizeof *starts);
-    ASSERT(starts);
-    size_t num_starts =
-        scheduler_run(jobs, num, devices, controller_topology(c)->fabric->num_devices, starts);
-    int rc = 0;
-    for (size_t i = 0; i < num_starts; i++) {
-        const struct device_set *set = starts[i].devices;
-        rc = rc == 0 ? start_attempt(c, who[starts[i].job_idx], set->device, set->num, err) : rc;
-        device_set_free(starts[i].devices);
-    }
-    free(starts);
-    free(jobs);
-    free(who);
-    free(devices);
-    return rc;
 }

@@ -18,6 +18,12 @@ int attempts_take_over(struct controller *c, struct job *j, const struct replay 
 int attempts_on_launched(void *controller, struct mail *m, struct error *err);
 /* The next check is due now, and often at first. */
 void attempts_check_soon(struct controller *c, struct job *j);
+/* Time changes priorities: a pass is due so often while jobs wait. */
+#define ATTEMPTS_AGING_MS 60000
+/* Commits the intent to run j on devices[num], by rank; the launch goes out behind the commit.
+ * Where there is no plan on them the job has FAILED. backfills: see struct sched_decision. */
+int attempts_start(struct controller *c, struct job *j, const int32_t *devices, int32_t num,
+                   int64_t backfills, bool borrowed, struct error *err);
 /* Down the stream. */
 void attempts_send(struct controller *c, struct job *j, enum supervisor_send what);
 

@@ -139,6 +139,18 @@ static double or_nan(protobuf_c_boolean has, double value)
     return has ? value : (double)NAN;
 }
 
+/* What a step takes, smoothed; by the clock where it isn't told. */
+static void set_pace(const struct controller *c, struct job *j, const StepMetrics *m)
+{
+    int64_t now_ms = controller_now_ms(c), steps = m->step - j->row.step;
+    double took_ms = j->step_at_ms ? (double)(now_ms - j->step_at_ms) / (double)steps : 0;
+    took_ms = m->has_step_ms && m->step_ms > 0 ? m->step_ms : took_ms;
+    if (took_ms > 0 && took_ms < 1e12) {
+        j->pace_ms = j->pace_ms > 0 ? 0.8 * j->pace_ms + 0.2 * took_ms : took_ms;
+    }
+    j->step_at_ms = now_ms;
+}
+
 static int on_metrics(struct controller *c, struct job *j, const StepMetrics *up, struct error *err)
 {
     StepMetrics m = *up;
@@ -153,6 +165,7 @@ static int on_metrics(struct controller *c, struct job *j, const StepMetrics *up
         return -1;
     }
     if (m.step > j->row.step) {
+        set_pace(c, j, &m);
         j->row.step = m.step;
         j->row.loss = or_nan(m.has_loss, m.loss);
         j->row.step_ms = or_nan(m.has_step_ms, m.step_ms);
@@ -191,6 +204,7 @@ static int on_checkpoint(struct controller *c, struct job *j, const CheckpointDo
     if (store_checkpoint_insert(controller_store(c), &k, err) != 0) {
         return -1;
     }
+    j->saved_ms = controller_now_ms(c);
     return controller_event(c, j, "checkpoint", "worker", done->step, err, "%s", done->dir);
 }
 

@@ -10,6 +10,7 @@
 #include "server/controller_private.h"
 #include "server/job.h"
 #include "server/msg.h"
+#include "server/sched/sched.h"
 
 #define BATCH_MAX 1000
 /* After a commit that failed (a full disk, most likely). */
@@ -48,6 +49,7 @@ static void put_back(struct controller *c, size_t mark, size_t tenants)
             j->since_ms = j->since_before_ms;
             j->moved_ms = j->moved_before_ms;
             j->attempt_ms = j->attempt_before_ms;
+            j->queued_ms = j->queued_before_ms;
             j->not_before_ms = j->not_before_before_ms;
             j->next_kill_ms = j->next_kill_before_ms;
             j->began_ms = j->began_was_ms;
@@ -167,6 +169,24 @@ static void settle(struct controller *c)
     drains_settle(c->options.topology->drains);
 }
 
+/* A pass, if something has happened or it is time. */
+static int schedule(struct controller *c, struct error *err)
+{
+    const struct world *w = &c->options.world;
+    struct attempts_pass pass;
+    if ((!c->schedule && c->now_ms < c->sched_due_ms) || c->now_ms < c->sched_rest_ms) {
+        return 0;
+    }
+    int64_t began_ms = w->mono_ms(w->ctx);
+    if (attempts_schedule(c, &pass, err) != 0) {
+        return -1;
+    }
+    c->schedule = pass.again;
+    c->sched_due_ms = pass.next_ms;
+    c->sched_rest_ms = controller_rest_until(began_ms, w->mono_ms(w->ctx));
+    return 0;
+}
+
 static int run_batch(struct controller *c, struct mailbox_node *first, struct mailbox_node *end,
                      struct error *err)
 {
@@ -188,10 +208,9 @@ static int run_batch(struct controller *c, struct mailbox_node *first, struct ma
     if (attempts_tick(c, err) != 0) {
         return -1;
     }
-    if (c->schedule && attempts_schedule(c, err) != 0) {
+    if (schedule(c, err) != 0) {
         return -1;
     }
-    c->schedule = false;
     if (flush_rows(c, err) != 0) {
         return -1;
     }
@@ -209,6 +228,7 @@ static struct mailbox_node *give_up_batch(struct controller *c, struct mailbox_n
     put_back(c, 0, 0);
     drains_put_back(c->options.topology->drains);
     attempts_forget_pending(c);
+    sched_reset(c->sched); /* what it decided has not happened */
     c->schedule = true;
     struct mailbox_node *kept = NULL, **last = &kept;
     while (first != end) {
@@ -291,7 +311,16 @@ int64_t controller_wait_ms(struct controller *c)
         int64_t left_ms = c->retry_ms - c->options.world.mono_ms(c->options.world.ctx);
         return left_ms > 0 ? left_ms : 0;
     }
-    return c->schedule || c->backlog ? 0 : attempts_wait_ms(c);
+    if (c->backlog) {
+        return 0;
+    }
+    int64_t wait_ms = attempts_wait_ms(c), now_ms = c->options.world.mono_ms(c->options.world.ctx);
+    int64_t due_ms = c->schedule ? 0 : c->sched_due_ms;
+    due_ms = due_ms > c->sched_rest_ms ? due_ms : c->sched_rest_ms;
+    if (due_ms == INT64_MAX || (wait_ms >= 0 && wait_ms <= due_ms - now_ms)) {
+        return wait_ms;
+    }
+    return due_ms > now_ms ? due_ms - now_ms : 0;
 }
 
 /* ---- life ---- */
@@ -345,6 +374,11 @@ int controller_new(struct controller **out, const struct controller_options *opt
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     c->options = *options;
+    if (sched_new(&c->sched, c->options.topology->fabric, err) != 0) {
+        mailbox_free(c->box);
+        free(c);
+        return -1;
+    }
     c->tenants = tenants_new(controller_scheduler(c)->fair_share_half_life_h);
     *out = c;
     return 0;
@@ -392,6 +426,7 @@ void controller_free(struct controller *c)
     }
     free(c->jobs);
     tenants_free(c->tenants);
+    sched_free(c->sched);
     topology_free(c->options.topology);
     store_close(c->options.store);
     free(c);

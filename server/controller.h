@@ -35,6 +35,11 @@ struct job {
     int64_t since_ms;        /* when the state or the attempt's condition last changed */
     int64_t moved_ms;        /* when the state or its target last changed */
     int64_t attempt_ms;      /* when the attempt got its devices */
+    int64_t queued_ms;       /* row.queued_us on the clock that never goes back */
+    /* Guesses for the scheduler: nothing is put back. */
+    int64_t saved_ms; /* when its newest checkpoint came */
+    int64_t step_at_ms;
+    double pace_ms; /* a step takes so long; 0 = not known */
     int64_t not_before_ms;
     int32_t tenant;       /* index in controller_tenants */
     int64_t began_ms;     /* since then this controller sees its attempt hold devices */
@@ -56,7 +61,7 @@ struct job {
     /* This batch. */
     bool touched, created;
     struct job_row before; /* what to put back */
-    int64_t since_before_ms, moved_before_ms, attempt_before_ms, began_was_ms;
+    int64_t since_before_ms, moved_before_ms, attempt_before_ms, queued_before_ms, began_was_ms;
     int64_t not_before_before_ms, next_kill_before_ms;
     bool began_before_was;
     char stuck_before[200];
@@ -154,5 +159,11 @@ void controller_probe(struct controller *c, struct probe_mail *m);
 void controller_then(struct controller *c, struct mail *m);
 /* Look for jobs to start at the end of this batch. */
 void controller_schedule(struct controller *c);
+/* What the scheduler's passes have learned. */
+struct sched *controller_sched(struct controller *c);
+/* Explaining why jobs wait may take a part of this thread's time, not all of it. False: not now.
+ * True: controller_explained is called when it is done. */
+bool controller_may_explain(struct controller *c);
+void controller_explained(struct controller *c);
 
 #endif

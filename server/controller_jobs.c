@@ -34,7 +34,7 @@ static struct job *insert_job(struct controller *c, const struct job_row *row)
     ASSERT(j);
     j->row = *row;
     j->tenant = tenants_add(c->tenants, row->tenant);
-    j->since_ms = j->moved_ms = c->now_ms;
+    j->since_ms = j->moved_ms = j->queued_ms = c->now_ms;
     if (c->num_jobs == c->cap_jobs) {
         c->cap_jobs = c->cap_jobs ? 2 * c->cap_jobs : 64;
         c->jobs = realloc(c->jobs, c->cap_jobs * sizeof(struct job *));
@@ -148,6 +148,17 @@ static int load_devices(struct controller *c, struct job *j, struct error *err)
     return rc < 0 ? -1 : 0;
 }
 
+/* How much of a time limit and of a wait is over by now is reckoned by the clock on the wall, which
+ * may have jumped: never less than nothing. */
+static void set_times(struct controller *c, struct job *j)
+{
+    int64_t now_us = controller_wall_us(c);
+    int64_t ran_us = now_us - j->row.attempt.created_us, waited_us = now_us - j->row.queued_us;
+    j->attempt_ms = c->now_ms - (j->row.attempt.number && ran_us > 0 ? ran_us / 1000 : 0);
+    j->queued_ms = c->now_ms - (j->row.queued_us && waited_us > 0 ? waited_us / 1000 : 0);
+    j->saved_ms = j->attempt_ms;
+}
+
 int controller_load(struct controller *c, int64_t id, struct job **out, struct error *err)
 {
     struct job_row row;
@@ -172,9 +183,7 @@ int controller_load(struct controller *c, int64_t id, struct job **out, struct e
         controller_touch(c, j);
         snprintf(j->row.quarantine, sizeof j->row.quarantine, "%.150s", why.text);
     }
-    /* As much of its time limit is over as the clock on the wall says, which may have jumped. */
-    int64_t ran_us = controller_wall_us(c) - row.attempt.created_us;
-    j->attempt_ms = c->now_ms - (row.attempt.number && ran_us > 0 ? ran_us / 1000 : 0);
+    set_times(c, j);
     int64_t wait_us = row.not_before_us - controller_wall_us(c);
     if (row.state == JOB_QUEUED && wait_us > 0 && j->spec && j->spec->retry) {
         int64_t max_us = (int64_t)(j->spec->retry->max_backoff_s * 1e6);
@@ -252,6 +261,7 @@ void controller_touch(struct controller *c, struct job *j)
         j->since_before_ms = j->since_ms;
         j->moved_before_ms = j->moved_ms;
         j->attempt_before_ms = j->attempt_ms;
+        j->queued_before_ms = j->queued_ms;
         j->not_before_before_ms = j->not_before_ms;
         j->next_kill_before_ms = j->next_kill_ms;
         j->began_was_ms = j->began_ms;

@@ -17,14 +17,21 @@ struct controller {
     struct outbox outbox;
     struct mailbox_node *backlog; /* mail before all other: whose commit failed, or our own */
     int64_t now_ms;
-    int64_t retry_ms; /* the last batch was not committed: not before this; 0 = it was */
-    bool schedule;    /* look for jobs to start */
+    int64_t retry_ms;         /* the last batch was not committed: not before this; 0 = it was */
+    bool schedule;            /* look for jobs to start */
+    struct sched *sched;      /* owned; what its passes have learned */
+    int64_t sched_due_ms;     /* a pass is due without anything having happened */
+    int64_t sched_rest_ms;    /* none before this: the last one took long */
+    int64_t explain_rest_ms;  /* the same of explanations */
+    int64_t explain_began_ms; /* of the one that is being made */
 };
 
 /* A job from its row, into memory. A spec that can't be read quarantines the job. */
 int controller_load(struct controller *c, int64_t id, struct job **out, struct error *err);
 /* Puts j into the list of active jobs, or takes it out, as it is now. */
 void controller_set_active(struct controller *c, struct job *j);
+/* Until when something that took so long is not to be done again. */
+int64_t controller_rest_until(int64_t began_ms, int64_t end_ms);
 void controller_remove(struct controller *c, struct job *j);
 void controller_free_job(struct job *j);
 

@@ -9,6 +9,10 @@
 #include "server/job.h"
 #include "server/msg.h"
 
+/* What takes longer than the first is not done again for so many times as long. */
+#define REST_COST_MS 5
+#define REST_TIMES 3
+
 struct store *controller_store(struct controller *c)
 {
     return c->options.store;
@@ -79,6 +83,31 @@ struct job *controller_job_at(struct controller *c, size_t i)
 void controller_schedule(struct controller *c)
 {
     c->schedule = true;
+}
+
+struct sched *controller_sched(struct controller *c)
+{
+    return c->sched;
+}
+
+bool controller_may_explain(struct controller *c)
+{
+    const struct world *w = controller_world(c);
+    c->explain_began_ms = w->mono_ms(w->ctx);
+    return c->explain_began_ms >= c->explain_rest_ms;
+}
+
+void controller_explained(struct controller *c)
+{
+    const struct world *w = controller_world(c);
+    int64_t end_ms = w->mono_ms(w->ctx);
+    c->explain_rest_ms = controller_rest_until(c->explain_began_ms, end_ms);
+}
+
+int64_t controller_rest_until(int64_t began_ms, int64_t end_ms)
+{
+    int64_t took_ms = end_ms - began_ms;
+    return took_ms > REST_COST_MS ? end_ms + REST_TIMES * took_ms : 0;
 }
 
 Job *controller_message(struct controller *c, const struct job *j, bool with_spec)
@@ -171,6 +200,7 @@ static void count_wait(struct controller *c, struct job *j, JobState from, JobSt
                  strcmp(cause, SUPERVISOR_DRAINED) == 0 || strcmp(cause, "restart") == 0;
     if (to == JOB_QUEUED && !(keeps && r->queued_us)) {
         r->queued_us = now_us;
+        j->queued_ms = c->now_ms;
     }
     r->waits_us = to == JOB_QUEUED ? now_us : 0;
 }
@@ -190,7 +220,14 @@ int controller_move(struct controller *c, struct job *j, JobState to, const char
     snprintf(j->row.message, sizeof j->row.message, "%s", message);
     j->row.ended_us = job_state_is_end(to) ? controller_wall_us(c) : 0;
     j->since_ms = j->moved_ms = c->now_ms;
-    j->attempt_ms = to == JOB_STARTING ? c->now_ms : j->attempt_ms;
+    if (to == JOB_STARTING) {
+        j->attempt_ms = j->saved_ms = c->now_ms;
+        j->step_at_ms = 0;
+        j->pace_ms = 0;
+    }
+    if (to != JOB_QUEUED && j->claim.now) {
+        controller_set_claim(c, j, NULL); /* only who waits keeps others waiting */
+    }
     c->schedule = true;
     Event *e = msg_new(&event__descriptor);
     MSG_SET(e, from, from);

@@ -28,24 +28,26 @@ static int find_other(struct controller *c, int64_t id, struct other *out, struc
     return rc < 0 ? -1 : 0;
 }
 
-static void say_waits(int64_t id, const struct other *o, char *words, size_t size)
+static void say_waits(int64_t id, const struct other *o, struct dependency *out)
 {
-    int n =
-        snprintf(words, size, "waits for job %lld (%s", (long long)id, job_state_name(o->state));
-    if (n > 0 && (size_t)n < size && o->step > 0) {
-        snprintf(words + n, size - (size_t)n, ", step %lld of %lld)", (long long)o->step,
+    out->state = DEPENDENCY_WAITS;
+    out->id = id;
+    if (o->step > 0) {
+        snprintf(out->words, sizeof out->words, "waits for job %lld (%s, step %lld of %lld)",
+                 (long long)id, job_state_name(o->state), (long long)o->step,
                  (long long)o->total_steps);
-    } else if (n > 0 && (size_t)n < size) {
-        snprintf(words + n, size - (size_t)n, ")");
+    } else {
+        snprintf(out->words, sizeof out->words, "waits for job %lld (%s)", (long long)id,
+                 job_state_name(o->state));
     }
 }
 
-int dependencies_look(struct controller *c, struct job *j, enum dependency *out, char *words,
-                      size_t size, struct error *err)
+int dependencies_look(struct controller *c, struct job *j, struct dependency *out,
+                      struct error *err)
 {
-    enum dependency worst = DEPENDENCY_MET;
+    *out = (struct dependency){.state = DEPENDENCY_MET};
     size_t num = j->spec ? j->spec->n_after : 0;
-    for (size_t i = j->num_after_met; i < num && worst != DEPENDENCY_FAILED; i++) {
+    for (size_t i = j->num_after_met; i < num && out->state != DEPENDENCY_FAILED; i++) {
         int64_t id = j->spec->after[i];
         struct other o;
         if (find_other(c, id, &o, err) != 0) {
@@ -55,15 +57,13 @@ int dependencies_look(struct controller *c, struct job *j, enum dependency *out,
             /* Asked no more: what has succeeded stays so. Not while its end may be taken back. */
             j->num_after_met += o.is_final && i == j->num_after_met;
         } else if (job_state_is_end(o.state)) {
-            worst = DEPENDENCY_FAILED;
-            snprintf(words, size, "job %lld, which it waited for, has %s", (long long)id,
-                     o.state == JOB_FAILED ? "failed" : "been cancelled");
-        } else if (worst == DEPENDENCY_MET) {
-            worst = DEPENDENCY_WAITS;
-            say_waits(id, &o, words, size);
+            *out = (struct dependency){.state = DEPENDENCY_FAILED, .id = id};
+            snprintf(out->words, sizeof out->words, "job %lld, which it waited for, has %s",
+                     (long long)id, o.state == JOB_FAILED ? "failed" : "been cancelled");
+        } else if (out->state == DEPENDENCY_MET) {
+            say_waits(id, &o, out);
         }
     }
-    *out = worst;
     return 0;
 }
 

@@ -5,15 +5,21 @@
 
 #include "server/controller.h"
 
-enum dependency {
+enum dependency_state {
     DEPENDENCY_MET,
     DEPENDENCY_WAITS,
     DEPENDENCY_FAILED,
 };
 
-/* How it stands with those of j; words say which one is not met. *out is set on success. */
-int dependencies_look(struct controller *c, struct job *j, enum dependency *out, char *words,
-                      size_t size, struct error *err);
+struct dependency {
+    enum dependency_state state;
+    int64_t id; /* the one that is not met; of the tenant of who waits */
+    char words[128];
+};
+
+/* How it stands with those of j. */
+int dependencies_look(struct controller *c, struct job *j, struct dependency *out,
+                      struct error *err);
 
 /* Those of a new job: there, of its tenant, each once, and not failed already. Others' jobs are
  * jobs that never were. */

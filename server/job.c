@@ -104,6 +104,7 @@ Job *job_message(const struct job_row *r, const char *data_dir, const JobSpec *s
     MSG_SET(j, priority, r->priority);
     MSG_SET(j, devices, r->devices);
     MSG_SET(j, restarts, r->restarts);
+    MSG_SET(j, evictions, r->evictions);
     set_times(j, r);
     set_curve(j, r);
     char dir[4096];

@@ -110,10 +110,11 @@ static int run_why(void *controller, struct mail *m, struct error *err)
         return -1;
     }
     WhyReply *reply = msg_new(&why_reply__descriptor);
-    char text[512];
     if (j->row.state == JOB_QUEUED) {
-        attempts_why(c, j, rights_tenant(call_caller(m->call)), text, sizeof text);
-        add_reason(reply, "", text, "");
+        if (attempts_why(c, j, rights_tenant(call_caller(m->call)), reply, err) != 0) {
+            msg_free(reply);
+            return -1;
+        }
     } else {
         const char *state = job_state_name(j->row.state);
         add_reason(reply, ": ", state, strcasecmp(state, j->row.cause) ? j->row.cause : "");

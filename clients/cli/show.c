@@ -6,6 +6,7 @@
 #include "clients/cli/job.h"
 #include "clients/cli/show.h"
 #include "clients/cli/verbs.h"
+#include "clients/cli/why.h"
 
 enum { MAX_DEVICE_NAMES = 8 };
 
@@ -201,6 +202,7 @@ static void print_why(struct cli *cli, const Job *j)
             printf("%s\n", w->reasons[i]);
         }
     }
+    why_print_wait(w);
     protobuf_c_message_free_unpacked(reply, NULL);
 }
 

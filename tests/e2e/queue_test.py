@@ -152,6 +152,206 @@ class QueueTest(unittest.TestCase):
         self.assertEqual("time-limit", s.get(job).cause)
         self.assertTrue(any("grace_s" in e.message for e in self.events(job, "note")))
 
+    # ---- preemption --------------------------------------------------------------------------
+
+    def gang(self, name, devices, priority="normal", steps=100000, tags=("ms=20",), **more):
+        spec = self.server.spec(name, steps=steps, tags=tags, devices=devices,
+                                interval=more.pop("interval", 0))
+        spec.priority = priority
+        spec.training.global_batch_size = 12  # for gangs of 1, 2, 3, 4
+        for key, value in more.items():
+            setattr(spec, key, value)
+        return self.server.submit(spec)
+
+    def wait_steps(self, job, steps=3):
+        wait_for(f"job {job} to be past step {steps}", lambda: self.server.get(job).step > steps)
+
+    def claims(self):
+        nodes = self.server.cluster.ListNodes(M.cluster.ListNodesRequest(), timeout=DEADLINE).nodes
+        return [d.claimed_by for n in nodes for d in n.devices]
+
+    def holders(self):
+        nodes = self.server.cluster.ListNodes(M.cluster.ListNodesRequest(), timeout=DEADLINE).nodes
+        return [d.job_id for n in nodes for d in n.devices]
+
+    def test_a_victim_saves_at_a_step_and_goes_on_from_there(self):
+        s = self.start()
+        low = self.gang("low", 4, "low", steps=300)
+        self.wait_steps(low)
+        high = self.gang("high", 4, "high", steps=5)
+        s.wait_state(high, "SUCCEEDED")
+        s.wait_state(low, "SUCCEEDED")
+        j = s.get(low)
+        self.assertEqual((2, 1, 0), (j.attempt, j.evictions, j.restarts))
+        moves = [e for e in j.events if e.HasField("to")]
+        words = [M.jobs.JobState.Name(e.to)[4:] for e in moves]
+        self.assertEqual(["STARTING", "RUNNING", "STOPPING", "QUEUED", "STARTING", "RUNNING",
+                          "SUCCEEDED"], words)
+        stop = moves[3]
+        self.assertEqual("preempted", stop.cause)
+        saved = [e.step for e in j.events if e.kind == "checkpoint"][0]
+        self.assertEqual(f"gave its 4 devices to job {high} (priority high) after step {saved}",
+                         stop.message)
+        self.assertEqual(f"from the checkpoint of step {saved}", moves[4].message)
+        self.assertLess(stop.time_us, s.get(high).started_us)
+        curve = s.curve(low)
+        self.assertEqual(list(range(1, 301)), [row[0] for row in curve])
+        self.assertEqual([10.0 / n + 1.0 / 3.0 for n in range(1, 301)], [row[2] for row in curve])
+
+    def test_a_victim_that_does_not_stop_is_killed_after_the_grace(self):
+        s = self.start(4, "--scheduler", "grace_s=1")
+        low = self.gang("low", 4, "low", tags=["ms=20", "deaf", "stubborn"], interval=2)
+        self.wait_steps(low, 4)
+        high = self.gang("high", 4, "high", steps=5)
+        s.wait_state(high, "SUCCEEDED")
+        wait_for("a second attempt", lambda: s.get(low).attempt == 2)
+        j = s.get(low)
+        self.assertEqual((1, 0), (j.evictions, j.restarts))
+        self.assertTrue(any("grace_s" in e.message for e in j.events))
+        self.assertRegex([e for e in j.events if e.to == M.jobs.JOB_STARTING][1].message,
+                         "from the checkpoint of step")
+
+    def test_a_cancelled_preemptor_leaves_the_devices_to_its_victim(self):
+        s = self.start(4, "--scheduler", "grace_s=2")
+        low = self.gang("low", 4, "low", tags=["ms=20", "deaf"], interval=2)
+        self.wait_steps(low)
+        high = self.gang("high", 4, "high")
+        s.wait_state(low, "STOPPING")
+        s.jobs.Cancel(self.ref(high), timeout=DEADLINE)
+        s.wait_state(high, "CANCELLED")
+        wait_for("the victim's next attempt", lambda: s.get(low).attempt == 2)
+        s.wait_state(low, "RUNNING")
+        self.assertEqual([0] * 4, self.claims())
+        self.assertEqual([low] * 4, self.holders())
+
+    def test_claims_and_stops_survive_a_killed_controller(self):
+        """[2] [17] What is freed is the preemptor's, whatever else waits and whoever dies."""
+        s = self.start(4, "--scheduler", "grace_s=3")
+        low = self.gang("low", 2, "low", tags=["ms=20", "deaf", "stubborn"], interval=2)
+        self.wait_steps(low)
+        high = self.gang("high", 4, "high", steps=20)
+        s.wait_state(low, "STOPPING")
+        small = self.gang("small", 1)
+        for _ in range(2):
+            self.assertEqual([high] * 4, self.claims())
+            self.assertEqual("JOB_QUEUED", s.state(small))
+            s.kill()
+            s.start()
+            self.assertEqual("JOB_STOPPING", s.state(low))
+        self.assertIn(low, self.why(high).holders)
+        s.wait_state(high, "SUCCEEDED")
+        wait_for("the others", lambda: s.state(small) == "JOB_RUNNING" and s.get(low).attempt == 2)
+        self.assertLess(s.get(high).started_us, s.get(small).started_us)
+        self.assertEqual((1, 0), (s.get(low).evictions, s.get(low).restarts))
+
+    def test_a_claim_ends_with_the_wish(self):
+        """Hold, pause and cancel of who waits give what was kept for it to others."""
+        s = self.start(4, "--scheduler", "grace_s=60")
+        low = self.gang("low", 2, "low", tags=["ms=20", "deaf"])
+        self.wait_steps(low)
+        high = self.gang("high", 4, "high")
+        wait_for("claims", lambda: high in self.claims())
+        small = self.gang("small", 2, "low", steps=100)
+        self.assertEqual("JOB_QUEUED", s.state(small))
+        s.jobs.Hold(self.ref(high), timeout=DEADLINE)
+        self.assertEqual([0] * 4, self.claims())
+        s.wait_state(small, "RUNNING", "SUCCEEDED")
+        s.jobs.Cancel(self.ref(low), timeout=DEADLINE)
+        s.wait_state(low, "CANCELLED")
+
+    def test_two_preemptors_count_a_victim_once(self):
+        """[11] Both fit where one victim was; two that don't go one after the other."""
+        s = self.start()
+        low = self.gang("low", 4, "low")
+        self.wait_steps(low)
+        for size in (2, 4):
+            pair = [self.gang(f"high{size}{i}", size, "high", steps=10) for i in range(2)]
+            for job in pair:
+                s.wait_state(job, "SUCCEEDED")
+            wait_for("low to run again", lambda: s.state(low) == "JOB_RUNNING")
+        self.assertEqual(2, s.get(low).evictions)
+        self.assertEqual(2, len([e for e in self.events(low) if e.to == M.jobs.JOB_STOPPING]))
+
+    def test_evictions_of_a_job_are_bounded(self):
+        """[17]"""
+        s = self.start(4, "--scheduler", "max_evictions=1")
+        low = self.gang("low", 4, "low", steps=400)
+        self.wait_steps(low)
+        first = self.gang("first", 4, "high", steps=5)
+        s.wait_state(first, "SUCCEEDED")
+        wait_for("low to run again", lambda: s.state(low) == "JOB_RUNNING")
+        second = self.gang("second", 4, "high", steps=5)
+        s.wait_state(second, "SUCCEEDED")
+        self.assertEqual("JOB_SUCCEEDED", s.state(low))
+        self.assertEqual((1, 2), (s.get(low).evictions, s.get(low).attempt))
+        self.assertLessEqual(s.get(low).ended_us, s.get(second).started_us)
+
+    def test_equal_priority_and_a_young_run_are_left_alone(self):
+        s = self.start(4, "--scheduler", "min_run_s=3600")
+        low = self.gang("low", 4, "low")
+        self.wait_steps(low)
+        high = self.gang("high", 4, "high")
+        self.assertEqual("JOB_QUEUED", s.state(high))
+        self.assertEqual([low], list(self.why(high).holders))
+        s.stop()
+        s.args = ["--scheduler", "min_run_s=0"]
+        s.start()
+        s.wait_state(high, "RUNNING")
+        equal = self.gang("equal", 4, "high")
+        self.assertEqual("JOB_QUEUED", s.state(equal))
+        self.wait_steps(high, 10)
+        self.assertEqual("JOB_RUNNING", s.state(high))
+
+    # ---- order -------------------------------------------------------------------------------
+
+    def test_of_two_gangs_that_need_all_one_gets_all(self):
+        """[15]"""
+        s = self.start()
+        pair = [self.gang(f"all{i}", 4, steps=50) for i in range(2)]
+        s.wait_state(pair[0], "RUNNING")
+        self.assertEqual([pair[0]] * 4, self.holders())
+        why = self.why(pair[1])
+        self.assertEqual([pair[0]], list(why.holders))
+        self.assertEqual(1, why.place)
+        self.assertRegex(why.reasons[0], "4")
+        s.wait_state(pair[1], "SUCCEEDED")
+
+    def test_a_priority_changed_in_the_queue_changes_the_order(self):
+        """[24]"""
+        s = self.start()
+        runs = self.gang("runs", 4, "high", steps=100)
+        waits = [self.gang(f"waits{i}", 4, steps=5) for i in range(3)]
+        self.assertEqual([1, 2, 3], [self.why(j).place for j in waits])
+        s.jobs.SetPriority(M.jobs.SetPriorityRequest(job=str(waits[2]), priority=700),
+                           timeout=DEADLINE)
+        s.jobs.SetPriority(M.jobs.SetPriorityRequest(job=str(waits[0]), priority=100),
+                           timeout=DEADLINE)
+        self.assertEqual([3, 2, 1], [self.why(j).place for j in waits])
+        for job in waits + [runs]:
+            s.wait_state(job, "SUCCEEDED")
+        started = [s.get(j).started_us for j in waits]
+        self.assertEqual(sorted(started, reverse=True), started)
+
+    def test_a_short_job_goes_in_front_where_it_delays_nobody(self):
+        """[19] With a time limit that ends before the place is free; not without one."""
+        s = self.start(4, "--scheduler", "grace_s=1", "--scheduler", "preemption=false")
+        runs = self.gang("runs", 3, steps=3000)
+        self.wait_steps(runs, 10)
+        big = self.gang("big", 4, steps=5)
+        long = self.gang("long", 1, steps=5)
+        self.assertEqual("JOB_QUEUED", s.state(big))
+        self.assertGreater(self.why(big).may_start_us, 0)
+        short = self.gang("short", 1, steps=5, time_limit_s=3)
+        s.wait_state(short, "SUCCEEDED")
+        self.assertEqual("JOB_QUEUED", s.state(long))
+        self.assertEqual("JOB_QUEUED", s.state(big))
+        self.assertIn(f"started in front of job {big}",
+                      [e.message for e in self.events(short, "note")][0])
+        s.jobs.Cancel(self.ref(runs), timeout=DEADLINE)
+        s.wait_state(big, "SUCCEEDED")
+        s.wait_state(long, "SUCCEEDED")
+        self.assertLess(s.get(big).started_us, s.get(long).started_us)
+
 
 if __name__ == "__main__":
     try:

@@ -108,8 +108,9 @@ class Life(Case):
         first = self.s.submit(self.s.spec("first", devices=4, tags=["ms=1000"]))
         second = self.s.submit(self.s.spec("second", devices=4))
         self.s.wait_state(first, "RUNNING")
-        why = self.s.jobs.Why(self.ref(second), timeout=DEADLINE).reasons
-        self.assertEqual(why[0], f"needs 4 devices; 0 of 4 are free (job {first} holds some)")
+        why = self.s.jobs.Why(self.ref(second), timeout=DEADLINE)
+        self.assertEqual(why.reasons[0], "needs 4 devices, 0 of 4 are free")
+        self.assertEqual((list(why.holders), why.place), ([first], 1))
         self.s.jobs.Cancel(self.ref(first), timeout=DEADLINE)
         self.s.wait_state(second, "SUCCEEDED")
 
