@@ -176,7 +176,7 @@ static void add_notes(Plan *plan)
             "%lld steps",
             (long long)t->lr_schedule->warmup_steps, (long long)plan->total_steps);
     }
-    if (plan->mesh->data > 1) {
+    if (plan->mesh->data > 1 && plan->n_stages == 1 && plan->stages[0]->n_actions > 0) {
         plan_add_note(plan, "gradients are summed over the ranks while the backward pass runs");
     }
     if (plan->peak_flops <= 0) {
@@ -213,6 +213,7 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
         return -1;
     }
     set_flops(plan);
+    plan_set_cost(plan, in->cluster);
     add_notes(plan);
     return 0;
 }

@@ -38,8 +38,8 @@ PlanSummary *plan_summary(const Plan *plan);
 int plan_total_steps(const JobSpec *spec, int64_t samples_per_epoch, int64_t *out,
                      struct error *err);
 
-/* Time of a step at PLAN_ASSUMED_MFU of the ranks' peak; 0 = the peak is not measured. A guess to
- * compare layouts and to plan a day by, no promise. */
+/* Time of a step by the plan's cost estimate (plan/cost.h), else at PLAN_ASSUMED_MFU of the ranks'
+ * peak; 0 = the peak is not known. A guess to compare layouts and to plan a day by, no promise. */
 #define PLAN_ASSUMED_MFU 0.5
 double plan_step_seconds(const Plan *plan);
 

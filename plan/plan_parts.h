@@ -15,6 +15,9 @@ int plan_set_stages(Plan *plan, struct error *err);
 /* The largest over all stages; each stage's in a note. */
 int plan_set_memory(Plan *plan, struct error *err);
 
+/* Peak where it isn't measured, then cost; none where the peak isn't known. */
+void plan_set_cost(Plan *plan, const ClusterSpec *cluster);
+
 /* ref, cpu or cuda, from what the job says and what there is. */
 int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err);
 

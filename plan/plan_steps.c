@@ -59,6 +59,9 @@ int plan_total_steps(const JobSpec *spec, int64_t samples_per_epoch, int64_t *ou
 
 double plan_step_seconds(const Plan *plan)
 {
+    if (plan->cost) {
+        return plan->cost->step_s;
+    }
     if (plan->peak_flops <= 0) {
         return 0;
     }

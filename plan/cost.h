@@ -1,0 +1,25 @@
+/* Seconds of a step, by formula: a prediction to compare layouts by, no promise. Compute runs at an
+ * assumed share of the peak; collectives at what a rank gets of its axis' worst link (Plan.groups;
+ * where they aren't known, communication counts as nothing). docs/planning.md has the formulas. */
+#ifndef TANDEM_PLAN_COST_H
+#define TANDEM_PLAN_COST_H
+
+#include <stdbool.h>
+
+#include "proto/names.h"
+
+/* Share of the dense peak that matrix products and attention of a large model reach together,
+ * before any waiting: what public runs on one device or one node show, not fitted to any larger
+ * one. */
+double cost_efficiency(const char *device_type);
+
+/* Idle time over busy time of a stage, by schedule: (p - 1) / m and its kin. */
+double cost_bubble_ratio(const JobSpec *spec);
+
+/* Bytes that a rank sends in a ring all-reduce; a reduce-scatter or all-gather sends half. */
+double cost_all_reduce_bytes(double n, double buffer_bytes);
+
+/* False: the peak is not known. The plan has stages and peak_flops. */
+bool cost_estimate(CostEstimate *out, const Plan *plan, const char *device_type);
+
+#endif
