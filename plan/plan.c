@@ -203,10 +203,11 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
     plan->mesh = malloc(sizeof *plan->mesh);
     ASSERT(plan->mesh);
     mesh__init(plan->mesh);
+    /* Memory before devices: those that are too small are passed over. */
     if (mesh_init(plan->mesh, layout, err) != 0 || set_micro_batches(plan, err) != 0 ||
         plan_set_backend(plan, in, err) != 0 || set_length(plan, err) != 0 ||
-        placement_build(plan, in, err) != 0 || plan_set_stages(plan, err) != 0 ||
-        plan_set_memory(plan, err) != 0) {
+        plan_set_stages(plan, err) != 0 || plan_set_memory(plan, err) != 0 ||
+        placement_build(plan, in, err) != 0) {
         return -1;
     }
     if (placement_check_memory(plan, in->cluster, err) != 0) {

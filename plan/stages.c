@@ -14,14 +14,12 @@ int32_t stage_num_chunks(const Stage *stage)
 
 struct stage_chunk stage_chunk_at(const Stage *stage, int32_t i, int64_t num_layers)
 {
-    struct stage_chunk c = {.begin = stage->layer_begin, .end = stage->layer_end};
     if (stage->n_chunks > 0) {
-        c.begin = stage->chunks[i]->begin;
-        c.end = stage->chunks[i]->end;
+        const LayerRange *r = stage->chunks[i];
+        return (struct stage_chunk){r->begin, r->end, r->embed, r->head};
     }
-    c.embed = c.begin == 0;
-    c.head = c.end == num_layers;
-    return c;
+    return (struct stage_chunk){stage->layer_begin, stage->layer_end, stage->layer_begin == 0,
+                                stage->layer_end == num_layers};
 }
 
 int64_t stage_num_layers(const Stage *stage)
@@ -142,18 +140,22 @@ static void fill_line(struct line *line, const JobSpec *spec, const ModelConfig 
 
 /* ---- stages --------------------------------------------------------------------------------- */
 
-static void add_chunk(Stage *stage, int64_t begin, int64_t end)
+/* The range at a place of the line, which has num of them. */
+static void add_chunk(Stage *stage, const int64_t *begins, int64_t place, int64_t num)
 {
     LayerRange *r = malloc(sizeof *r);
     ASSERT(r);
     layer_range__init(r);
     r->has_begin = r->has_end = 1;
-    r->begin = begin;
-    r->end = end;
+    r->begin = begins[place];
+    r->end = begins[place + 1];
+    r->has_embed = r->embed = place == 0;
+    r->has_head = r->head = place + 1 == num;
     stage->chunks[stage->n_chunks++] = r;
 }
 
-static Stage *stage_new(const ParallelSpec *l, int64_t idx, const int64_t *begins)
+/* num: chunks of the whole line. */
+static Stage *stage_new(const ParallelSpec *l, int64_t idx, const int64_t *begins, int64_t num)
 {
     Stage *stage = malloc(sizeof *stage);
     ASSERT(stage);
@@ -170,8 +172,7 @@ static Stage *stage_new(const ParallelSpec *l, int64_t idx, const int64_t *begin
     ASSERT(stage->chunks);
     bool backward = last < first; /* the second half of dualpipe's ranks */
     for (int64_t c = 0; c < chunks; c++) {
-        int64_t place = place_of(l, idx, backward ? chunks - 1 - c : c);
-        add_chunk(stage, begins[place], begins[place + 1]);
+        add_chunk(stage, begins, place_of(l, idx, backward ? chunks - 1 - c : c), num);
     }
     stage->layer_begin = stage->chunks[0]->begin;
     stage->layer_end = stage->chunks[chunks - 1]->end;
@@ -193,7 +194,7 @@ void stages_build(Plan *plan)
         begins[i + 1] = begins[i] + line.layers[i];
     }
     for (int64_t i = 0; i < l->pipeline; i++) {
-        plan->stages[plan->n_stages++] = stage_new(l, i, begins);
+        plan->stages[plan->n_stages++] = stage_new(l, i, begins, line.num);
     }
     free(line.layers);
     free(line.load);

@@ -8,6 +8,27 @@
 #include "plan/spec_check.h"
 #include "proto/text.h"
 
+/* A job can be planned wherever it can be started, then with nothing that isn't built, and never
+ * the other way round. True: so it is. */
+static bool check_for_plan(const JobSpec *spec)
+{
+    struct error err;
+    struct spec_unbuilt found = {0}, again = {0};
+    JobSpec *copy = (JobSpec *)text_clone(&spec->base);
+    bool ok = spec_check_plan(copy, &found, &err) == 0;
+    if (ok) {
+        check_texts(&copy->base);
+        ASSERT(spec_check_plan(copy, &again, &err) == 0 && again.num == found.num);
+        spec_checkpoint_interval(copy);
+        spec_layout(copy);
+    }
+    bool plain = ok && found.num == 0;
+    spec_unbuilt_free(&found);
+    spec_unbuilt_free(&again);
+    job_spec__free_unpacked(copy, NULL);
+    return plain;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void packed(struct buf *out, const ProtobufCMessage *message)
@@ -49,6 +70,27 @@ static void check_texts(const ProtobufCMessage *message)
     buf_free(&text);
 }
 
+/* A job can be planned wherever it can be started, then with nothing that isn't built, and never
+ * the other way round. True: so it is. */
+static bool check_for_plan(const JobSpec *spec)
+{
+    struct error err;
+    struct spec_unbuilt found = {0}, again = {0};
+    JobSpec *copy = (JobSpec *)text_clone(&spec->base);
+    bool ok = spec_check_plan(copy, &found, &err) == 0;
+    if (ok) {
+        check_texts(&copy->base);
+        ASSERT(spec_check_plan(copy, &again, &err) == 0 && again.num == found.num);
+        spec_checkpoint_interval(copy);
+        spec_layout(copy);
+    }
+    bool plain = ok && found.num == 0;
+    spec_unbuilt_free(&found);
+    spec_unbuilt_free(&again);
+    job_spec__free_unpacked(copy, NULL);
+    return plain;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct error err;
@@ -59,6 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     check_texts(message);
     JobSpec *spec = (JobSpec *)message;
+    bool plain = check_for_plan(spec);
     if (spec_check(spec, &err) == 0) {
         check_texts(message);
         spec_priority(spec);
@@ -66,6 +109,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         spec_layout(spec);
         /* What is stored is checked again by a later version. */
         ASSERT(spec_check(spec, &err) == 0);
+        ASSERT(plain);
+    } else {
+        ASSERT(!plain);
     }
     protobuf_c_message_free_unpacked(message, NULL);
     return 0;

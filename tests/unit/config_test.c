@@ -87,6 +87,69 @@ static void golden_configs_are_read(void **state)
     }
 }
 
+/* Of each family a file as its makers write it, and the parameters that a model of it has. */
+static void configs_of_other_families_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t num_params, experts, per_token;
+    } cases[] = {{"mixtral-tiny", 169280, 8, 2},
+                 {"qwen3-moe-tiny", 144768, 8, 3},
+                 {"qwen2-tiny", 98880, 0, 0},
+                 {"qwen3-tiny", 112064, 0, 0},
+                 {"gpt2-tiny", 120576, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[512], *text;
+        size_t len;
+        struct error err = {0};
+        snprintf(path, sizeof path, "%s/tests/golden/%s/config.json", TANDEM_SOURCE_DIR,
+                 cases[i].name);
+        assert_int_equal(fs_read_file(path, 65536, &text, &len, &err), 0);
+        ModelConfig *c = NULL;
+        if (config_parse(path, text, len, &c, &err) != 0) {
+            fail_msg("%s", err.text);
+        }
+        assert_int_equal(c->num_experts, cases[i].experts);
+        assert_int_equal(c->num_experts_per_tok, cases[i].per_token);
+        assert_int_equal(family_num_params(c), cases[i].num_params);
+        char *again = config_to_json(c, "float32");
+        ModelConfig *copy = NULL;
+        assert_int_equal(config_parse("export", again, strlen(again), &copy, &err), 0);
+        assert_int_equal(family_num_params(copy), cases[i].num_params);
+        free(again);
+        model_config__free_unpacked(copy, NULL);
+        model_config__free_unpacked(c, NULL);
+        free(text);
+    }
+}
+
+#define MOE                                                                                        \
+    "\"model_type\": \"qwen3_moe\", \"hidden_size\": 64, \"intermediate_size\": 128, "             \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"vocab_size\": 256, "                  \
+    "\"moe_intermediate_size\": 32"
+
+static void keys_of_experts_are_checked(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{" MOE "}", "num_experts is missing"},
+        {"{" MOE ", \"num_experts\": 4}", "num_experts_per_tok is missing"},
+        {"{" MOE ", \"num_experts\": 4, \"num_experts_per_tok\": 5}",
+         "num_experts_per_tok is 5; it has to be 1 to 4"},
+        {"{" MOE ", \"num_experts\": 0, \"num_experts_per_tok\": 0}", "num_experts is 0"},
+        {"{" MOE ", \"num_experts\": 4, \"num_experts_per_tok\": 2, \"mlp_only_layers\": [0]}",
+         "mlp_only_layers"},
+        {"{" MOE ", \"num_experts\": 4, \"num_experts_per_tok\": 2, \"decoder_sparse_step\": 2}",
+         "decoder_sparse_step 2"},
+        {"{" BASE ", \"num_experts\": 4}", "num_experts as it stands"},
+        {"{\"model_type\": \"gpt2\"}", "n_embd is missing"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_refused(cases[i][0], cases[i][1]);
+    }
+}
+
 /* Both spellings of the type, and the newer place of theta. */
 static void llama3_rope_is_read_in_each_spelling(void **state)
 {
@@ -232,6 +295,8 @@ int main(void)
         cmocka_unit_test(defaults_are_filled_in),
         cmocka_unit_test(head_dim_may_differ_from_hidden_over_heads),
         cmocka_unit_test(golden_configs_are_read),
+        cmocka_unit_test(configs_of_other_families_are_read),
+        cmocka_unit_test(keys_of_experts_are_checked),
         cmocka_unit_test(llama3_rope_is_read_in_each_spelling),
         cmocka_unit_test(what_we_cannot_compute_is_refused_by_name),
         cmocka_unit_test(sizes_are_bounded_and_divisible),

@@ -127,6 +127,71 @@ static void saved_tensors_add_up_to_the_closed_form(void **state)
     assert_int_equal(family_saved_per_token(&c), activations + stats);
 }
 
+/* Published sizes: Mixtral-8x7B 46.7e9 and 12.9e9 that one token uses; Qwen3-30B-A3B 30.5e9 and
+ * 3.3e9; GPT-2 124,439,808; Qwen2-7B 7,615,616,512; Qwen3-8B 8,190,735,360. */
+static void other_families_have_their_published_parameters(void **state)
+{
+    (void)state;
+    ModelConfig c = llama(32, 4096, 14336, 32, 8, 32000);
+    c.model_type = "mixtral";
+    c.num_experts = 8;
+    c.num_experts_per_tok = 2;
+    c.moe_intermediate_size = 14336;
+    assert_int_equal(family_num_params(&c), 46702792704);
+    assert_int_equal(family_num_active_params(&c) / 100000000, 128);
+    c = llama(48, 2048, 6144, 32, 4, 151936);
+    c.model_type = "qwen3_moe";
+    c.head_dim = 128;
+    c.num_experts = 128;
+    c.num_experts_per_tok = 8;
+    c.moe_intermediate_size = 768;
+    assert_int_equal(family_num_params(&c), 30532122624);
+    assert_int_equal(family_num_active_params(&c) / 10000000, 335);
+    c = llama(12, 768, 3072, 12, 12, 50257);
+    c.model_type = "gpt2";
+    c.max_position_embeddings = 1024;
+    c.tie_word_embeddings = 1;
+    assert_int_equal(family_num_params(&c), 124439808);
+    c = llama(28, 3584, 18944, 28, 4, 152064);
+    c.model_type = "qwen2";
+    assert_int_equal(family_num_params(&c), 7615616512);
+    c = llama(36, 4096, 12288, 32, 8, 151936);
+    c.model_type = "qwen3";
+    c.head_dim = 128;
+    assert_int_equal(family_num_params(&c), 8190735360);
+}
+
+/* FLOPs count the experts that a token uses, and the router. */
+static void flops_count_active_experts(void **state)
+{
+    (void)state;
+    ModelConfig c = llama(32, 4096, 14336, 32, 8, 32000);
+    c.model_type = "mixtral";
+    c.num_experts = 8;
+    c.num_experts_per_tok = 2;
+    c.moe_intermediate_size = 14336;
+    int64_t products = family_find("mixtral")->matmul_params(&c);
+    /* All that a token uses, without the input embedding and the norms. */
+    int64_t norms = (2 * 32 + 1) * 4096;
+    assert_int_equal(products, family_num_active_params(&c) - 32000 * 4096 - norms);
+    c.num_experts = 16;
+    int64_t routers = 32LL * 8 * 4096;
+    assert_int_equal(family_find("mixtral")->matmul_params(&c), products + routers);
+}
+
+/* They can be looked at; a job of one is refused by its name. */
+static void families_that_cannot_be_trained_say_so(void **state)
+{
+    (void)state;
+    ModelConfig c = llama(2, 64, 136, 8, 4, 256);
+    struct error err = {0};
+    assert_int_equal(family_check_built("model.config", &c, &err), 0);
+    c.model_type = "mixtral";
+    assert_int_equal(family_check_built("model.config", &c, &err), -1);
+    assert_string_equal(err.text,
+                        "model.config: model_type mixtral can be planned and not trained yet");
+}
+
 static void an_unknown_family_is_not_found(void **state)
 {
     (void)state;
@@ -144,6 +209,9 @@ int main(void)
         cmocka_unit_test(flops_a_token_equal_a_count_by_hand),
         cmocka_unit_test(large_models_follow_the_six_n_rule),
         cmocka_unit_test(saved_tensors_add_up_to_the_closed_form),
+        cmocka_unit_test(other_families_have_their_published_parameters),
+        cmocka_unit_test(flops_count_active_experts),
+        cmocka_unit_test(families_that_cannot_be_trained_say_so),
         cmocka_unit_test(an_unknown_family_is_not_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,6 +69,51 @@ static void tensor_peers_are_neighbours(void **state)
     }
 }
 
+/* The expert axis is carved from data x context: neighbours there, context first; it either fills
+ * whole context groups or lies in one. Pipeline and tensor places are the same in a group. */
+static void expert_groups_are_carved_from_data_and_context(void **state)
+{
+    (void)state;
+    static const int64_t cases[][5] = {/* data, pipeline, context, tensor, expert */
+                                       {4, 2, 2, 2, 4}, {4, 1, 4, 2, 2}, {8, 2, 1, 1, 4},
+                                       {6, 2, 3, 2, 9}, {2, 1, 6, 1, 3}, {1, 1, 1, 4, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Mesh mesh = mesh_of(cases[i][0], cases[i][1], cases[i][2], cases[i][3]);
+        mesh.expert = cases[i][4];
+        int32_t ranks[16], seen[256] = {0};
+        for (int32_t r = 0; r < mesh.num_ranks; r++) {
+            int32_t n = mesh_group(&mesh, AXIS_EXPERT, r, ranks);
+            assert_int_equal(n, mesh.expert);
+            struct mesh_coord own = mesh_coord(&mesh, r);
+            int64_t first = (own.data * mesh.context + own.context) / n * n;
+            for (int32_t k = 0; k < n; k++) {
+                struct mesh_coord c = mesh_coord(&mesh, ranks[k]);
+                assert_true(c.pipeline == own.pipeline && c.tensor == own.tensor);
+                assert_int_equal(c.data * mesh.context + c.context, first + k);
+                seen[ranks[k]]++;
+            }
+        }
+        for (int32_t r = 0; r < mesh.num_ranks; r++) {
+            assert_int_equal(seen[r], mesh.expert);
+        }
+    }
+}
+
+static void an_expert_axis_that_cannot_be_carved_is_refused(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    Mesh mesh;
+    ParallelSpec layout = PARALLEL_SPEC__INIT;
+    layout.data = 4;
+    layout.context = 3;
+    layout.expert = 4;
+    assert_int_equal(mesh_init(&mesh, &layout, &err), -1);
+    assert_non_null(strstr(err.text, "parallel.expert: 4 can't be carved"));
+    layout.expert = 6;
+    assert_int_equal(mesh_init(&mesh, &layout, &err), 0);
+}
+
 /* Sizes from a request: no overflow, a sentence that names the axis. */
 static void impossible_sizes_are_refused(void **state)
 {
@@ -92,6 +137,8 @@ int main(void)
         cmocka_unit_test(every_rank_has_its_own_coordinate),
         cmocka_unit_test(groups_of_an_axis_partition_the_ranks),
         cmocka_unit_test(tensor_peers_are_neighbours),
+        cmocka_unit_test(expert_groups_are_carved_from_data_and_context),
+        cmocka_unit_test(an_expert_axis_that_cannot_be_carved_is_refused),
         cmocka_unit_test(impossible_sizes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@ void plan_case_config(struct plan_case *c, int64_t layers, int64_t d, int64_t f,
     c->config.vocab_size = v;
     c->config.has_num_hidden_layers = c->config.has_hidden_size = 1;
     c->config.has_intermediate_size = c->config.has_num_attention_heads = 1;
+    c->config.has_max_position_embeddings = c->config.has_tie_word_embeddings = 1;
     c->config.has_num_key_value_heads = c->config.has_head_dim = c->config.has_vocab_size = 1;
 }
 
@@ -83,7 +84,11 @@ static void init_spec(struct plan_case *c)
     c->spec.parallel = &c->parallel;
     c->parallel.choice_case = PARALLEL_CHOICE__CHOICE_LAYOUT;
     c->parallel.layout = &c->layout;
-    c->layout.has_data = 1;
+    /* As spec_check leaves it: every field is there, whatever a test sets it to. */
+    ParallelSpec *l = &c->layout;
+    l->has_data = l->has_tensor = l->has_pipeline = l->has_context = l->has_expert = 1;
+    l->has_zero_stage = l->has_shard_size = l->has_sequence_parallel = l->has_virtual_stages = 1;
+    c->training.has_micro_batch_size = 1;
     c->layout.data = 2;
     c->spec.resources = &c->resources;
 }

@@ -111,8 +111,8 @@ static const struct {
     {"parallel.context_mode=rings", "parallel.context_mode: \"rings\" is not one of ring, "
                                     "all_gather, ulysses; did you mean ring?"},
     {"parallel=automatic", "parallel: \"automatic\" is not auto or the fields of a mapping"},
-    {"resources.type=h10",
-     "resources.type: \"h10\" is not one of any, cpu, a100, h100, h200, b200, gb200; did you mean h100?"},
+    {"resources.type=h10", "resources.type: \"h10\" is not one of any, cpu, a100, h100, h200, "
+                           "b200, gb200; did you mean h100?"},
     {"resources.backend=gpu", "resources.backend: \"gpu\" is not one of auto, ref, cpu, cuda; did "
                               "you mean cpu?"},
     {"checkpoint.interval=often", "checkpoint.interval: \"often\" is not auto or a whole number "
@@ -196,7 +196,7 @@ static const struct {
                               "1"},
     {"data.train.1.path=/e|data.train.1.format=u16",
      "data.train: 2 sources: mixing sources is not built yet; use 1"},
-    {"data.validation=[{path: /v}]",
+    {"data.validation=[{path: /v, format: u16}]",
      "data.validation: validation data is not built yet; leave it out"},
     {"training.precision=bf16", "training.precision: bf16: not built yet; use fp32 or fp64"},
     {"training.precision=fp16", "training.precision: fp16: not built yet; use fp32 or fp64"},
@@ -257,6 +257,125 @@ static void every_bad_job_file_is_refused_in_its_own_words(void **state)
                           refused[i].said);
             wrong++;
         }
+        job_spec__free_unpacked(spec, NULL);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+/* What a plan can't be made without. */
+static bool never_planned(const char *sets)
+{
+    return strncmp(sets, "finetune", 8) == 0 || strstr(sets, "from_checkpoint") ||
+           strcmp(sets, "training.precision=fp8") == 0 || strcmp(sets, "parallel=auto") == 0;
+}
+
+/* For a plan, what isn't built is noted under the same field; all else is refused in the same
+ * words. */
+static void a_plan_notes_what_is_not_built_and_refuses_the_rest(void **state)
+{
+    (void)state;
+    size_t noted = 0;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct error err = {0};
+        struct spec_unbuilt unbuilt = {0};
+        JobSpec *spec = least_with(refused[i].sets);
+        int rc = spec_check_plan(spec, &unbuilt, &err);
+        bool later = strstr(refused[i].said, "not built yet") && !never_planned(refused[i].sets) &&
+                     !strstr(refused[i].said, "mixing sources");
+        /* Alone it may break a rule of layouts; that has its own sentence about the same field. */
+        size_t name = strcspn(refused[i].said, ":");
+        if (later && rc != 0 && strncmp(refused[i].said, "parallel.", 9) == 0 &&
+            strncmp(err.text, refused[i].said, name + 1) == 0) {
+            later = false;
+        } else if (!later && rc != 0) {
+            assert_string_equal(err.text, refused[i].said);
+        }
+        if (later != (rc == 0)) {
+            fail_msg("%s: %s", refused[i].sets, rc == 0 ? "is planned" : err.text);
+        }
+        if (rc == 0) {
+            size_t field = strcspn(refused[i].said, ":");
+            assert_int_equal(unbuilt.num, 1);
+            if (strncmp(unbuilt.lines[0], refused[i].said, field + 1) != 0 ||
+                !strstr(unbuilt.lines[0], " is not built yet")) {
+                fail_msg("%s: %s", refused[i].sets, unbuilt.lines[0]);
+            }
+            noted++;
+        }
+        spec_unbuilt_free(&unbuilt);
+        job_spec__free_unpacked(spec, NULL);
+    }
+    assert_true(noted > 20);
+}
+
+/* Rules between the fields of a layout; each names the field and the nearest that does. */
+static const struct {
+    const char *sets, *said;
+} bad_layouts[] = {
+    {"parallel={data: 1, context: 4}|training.seq_len=60",
+     "training.seq_len: 60: parallel.context 4 (ring) cuts a sample into 8 equal pieces; use 56 or "
+     "64"},
+    {"parallel={data: 1, context: 4, context_mode: ulysses}|training.seq_len=62",
+     "training.seq_len: 62: parallel.context 4 (ulysses) cuts a sample into 4 equal pieces; use 60 "
+     "or 64"},
+    {"parallel={data: 4, context: 3, expert: 4}|training.seq_len=60",
+     "parallel.expert: 4: is carved from data x context = 4 x 3: has to divide the product, and "
+     "context or be a multiple of it; use 3 or 6"},
+    {"parallel={data: 4, shard_size: 2}",
+     "parallel.shard_size: 2: parallel.zero_stage 0 shards nothing; leave it out, or use "
+     "zero_stage 1, 2 or 3"},
+    {"parallel={data: 8, zero_stage: 3, shard_size: 3}",
+     "parallel.shard_size: 3: has to divide parallel.data 8; use 2 or 4"},
+    {"parallel={data: 1, virtual_stages: 2}",
+     "parallel.virtual_stages: 2: there is one stage (parallel.pipeline 1); use 1"},
+    {"parallel={data: 1, pipeline: 2, virtual_stages: 2}",
+     "parallel.virtual_stages: 2: schedule 1f1b has one chunk of layers a stage; use 1, or "
+     "schedule "
+     "interleaved"},
+    {"parallel={data: 1, pipeline: 2, schedule: zb-v}",
+     "parallel.virtual_stages: 1: schedule zb-v has two chunks of layers a stage; use 2"},
+    {"parallel={data: 1, pipeline: 3, schedule: interleaved, virtual_stages: 2}",
+     "training.global_batch_size: 8: makes 8 micro-batches; interleaved wants a multiple of "
+     "parallel.pipeline 3; use 6 or 9"},
+    {"parallel={data: 1, pipeline: 3, schedule: dualpipe}",
+     "parallel.pipeline: 3: dualpipe wants an even number of stages; use 2 or 4"},
+    {"parallel={data: 2, pipeline: 4, schedule: dualpipe}",
+     "training.global_batch_size: 8: makes 4 micro-batches; dualpipe wants an even number, 2 x "
+     "pipeline = 8 or more; use 16"},
+    {"parallel={data: 1, pipeline: 2, tensor: 2, schedule: pipedream}",
+     "parallel.tensor: schedule pipedream goes with pipeline and plain data parallel alone; use 1, "
+     "or another schedule"},
+    {"parallel={data: 1, pipeline: 2, zero_stage: 1, schedule: pipedream}",
+     "parallel.zero_stage: schedule pipedream goes with pipeline and plain data parallel alone; "
+     "use "
+     "0, or another schedule"},
+    {"parallel={data: 1, pipeline: 2, schedule: pipedream}",
+     "training.clip_grad_norm: 1: schedule pipedream has no moment at which all gradients of a "
+     "step "
+     "are there; use 0, or another schedule"},
+    {"parallel={data: 1, pipeline: 2, layers_per_stage: [3, 2, 1]}",
+     "parallel.layers_per_stage: 3: there are 2 stages (parallel.pipeline); give one number for "
+     "each, or none"},
+};
+
+static void bad_layouts_are_refused_with_the_nearest_that_do(void **state)
+{
+    (void)state;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof bad_layouts / sizeof *bad_layouts; i++) {
+        struct error err = {0};
+        struct spec_unbuilt unbuilt = {0};
+        char sets[512];
+        snprintf(sets, sizeof sets, "training.global_batch_size=8|training.micro_batch_size=1|%s",
+                 bad_layouts[i].sets);
+        JobSpec *spec = least_with(sets);
+        int rc = spec_check_plan(spec, &unbuilt, &err);
+        if (rc != -1 || strcmp(err.text, bad_layouts[i].said) != 0) {
+            print_message("%s:\n  says   %s\n  wanted %s\n", bad_layouts[i].sets,
+                          rc ? err.text : "(planned)", bad_layouts[i].said);
+            wrong++;
+        }
+        spec_unbuilt_free(&unbuilt);
         job_spec__free_unpacked(spec, NULL);
     }
     assert_int_equal(wrong, 0);
@@ -603,6 +722,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bad_job_file_is_refused_in_its_own_words),
+        cmocka_unit_test(a_plan_notes_what_is_not_built_and_refuses_the_rest),
+        cmocka_unit_test(bad_layouts_are_refused_with_the_nearest_that_do),
         cmocka_unit_test(good_job_files_pass),
         cmocka_unit_test(the_defaults_are_those_of_the_job_spec_text),
         cmocka_unit_test(the_job_spec_text_names_every_default),
