@@ -74,7 +74,9 @@ static int refuse(const Plan *plan, const struct fabric *f, const struct place_r
     long long wanted = (long long)plan->mesh->num_ranks;
     where_words(r, where, sizeof where);
     type_words(f, r, plan, type, sizeof type);
-    place_lack_words(lack, result, words, sizeof words);
+    struct place_lack of_any = *lack; /* the type is said in front */
+    of_any.type = NULL;
+    place_lack_words(&of_any, result, words, sizeof words);
     if (result == PLACE_FEW) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED,
                          "resources.devices: %lld wanted, %s has %d%s but only %d of them are free",

@@ -14,3 +14,5 @@ add_test(NAME place_plant_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}
   ${CMAKE_BINARY_DIR})
 set_tests_properties(place_plant_test PROPERTIES TIMEOUT 600)
 set_tests_properties(place_brute_test PROPERTIES TIMEOUT 3600)
+tandem_test(placement_test "${CMAKE_SOURCE_DIR}/tests/unit/placement_test.c;\
+${CMAKE_SOURCE_DIR}/tests/unit/plan_case.c;${CMAKE_SOURCE_DIR}/tests/unit/fabric_case.c" tandem_plan)
