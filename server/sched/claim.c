@@ -78,6 +78,17 @@ static bool start(struct sched *s, size_t job, const struct free_map *from)
     return true;
 }
 
+/* Over its tenant's max only as long as runs of that tenant take to leave. */
+static bool will_be_within(const struct sched *s, size_t job)
+{
+    const struct sched_job *j = &s->v->jobs[job];
+    int64_t with = share_with(s, job), max = s->v->tenants[j->tenant].max;
+    for (size_t i = 0; i < s->v->num_runs; i++) {
+        with -= reserve_leaves(s, i) ? share_without(s, i, job) : 0;
+    }
+    return max < 0 || with <= max;
+}
+
 void claim_walk(struct sched *s, size_t job)
 {
     const struct device_set *claim = s->v->jobs[job].claim;
@@ -86,7 +97,11 @@ void claim_walk(struct sched *s, size_t job)
         is_free = is_free && s->holder[claim->device[i]] == HOLDER_NONE;
     }
     if (is_free && !within) {
-        give_up(s, job, OUTCOME_LIMIT);
+        if (will_be_within(s, job)) {
+            s->seats[job].outcome = OUTCOME_CLAIMS;
+        } else {
+            give_up(s, job, OUTCOME_LIMIT);
+        }
         return;
     }
     if (is_free && start(s, job, s->none)) {

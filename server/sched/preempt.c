@@ -36,12 +36,6 @@ static int32_t usable(const struct search *c, size_t run, int32_t k)
     return s->holder[d] == (int32_t)run && sched_may_use(s, d, c->job, c->mask) ? d : -1;
 }
 
-static int64_t own(const struct search *c, size_t run)
-{
-    const struct sched_run *r = &c->s->v->runs[run];
-    return r->tenant == c->s->v->jobs[c->job].tenant ? device_set_num(r->devices) : 0;
-}
-
 /* True: it is of use. */
 static bool add(struct search *c, size_t run)
 {
@@ -54,7 +48,7 @@ static bool add(struct search *c, size_t run)
         }
     }
     int64_t was_over = c->over;
-    c->over -= own(c, run);
+    c->over -= share_without(c->s, run, c->job);
     return num > 0 || (was_over > 0 && c->over < was_over);
 }
 
@@ -66,7 +60,7 @@ static void drop(struct search *c, size_t run)
             room_drop(&c->s->room, d);
         }
     }
-    c->over += own(c, run);
+    c->over += share_without(c->s, run, c->job);
 }
 
 static bool is_enough(const struct search *c)

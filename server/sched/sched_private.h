@@ -131,6 +131,8 @@ void share_build(struct sched *s);
 int64_t share_with(const struct sched *s, size_t job);
 bool share_within_max(const struct sched *s, size_t job);
 bool share_within_quota(const struct sched *s, size_t job);
+/* What job's tenant holds less once the run is gone. */
+int64_t share_without(const struct sched *s, size_t run, size_t job);
 const bool *share_borrowed(struct sched *s);
 
 /* ---- claim.c ---- */

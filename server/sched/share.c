@@ -48,6 +48,19 @@ bool share_within_quota(const struct sched *s, size_t job)
     return quota >= 0 && share_with(s, job) <= quota;
 }
 
+/* What is kept of it for another job of the tenant goes on counting. */
+int64_t share_without(const struct sched *s, size_t run, size_t job)
+{
+    const struct sched_view *v = s->v;
+    const struct sched_run *r = &v->runs[run];
+    int64_t num = 0;
+    for (int32_t k = 0; r->tenant == v->jobs[job].tenant && k < device_set_num(r->devices); k++) {
+        int32_t other = s->claimant[r->devices->device[k]];
+        num += other == NO_JOB || (size_t)other == job || v->jobs[other].tenant != r->tenant;
+    }
+    return num;
+}
+
 struct rank {
     const struct sched_run *run;
     size_t idx;
