@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""plant.py BUILD [NUMBER...]: plants each fault of tests/sim/faults in the controller and looks
-whether the simulator finds it.
+"""plant.py BUILD [--faults FOLDER] [--program NAME] [NUMBER...]: plants each fault of FOLDER
+(tests/sim/faults) in the sources and looks whether the simulator NAME (tandem-sim) finds it.
 
 A fault is a small patch of the real sources: its files are copied to a temporary folder, patched,
 compiled as BUILD/compile_commands.json says and linked before the sound ones. Then seeds run
@@ -8,6 +8,7 @@ until one fails. "Profile: NAME" in the patch's head says which faults of the wo
 light. Exits 1 if one is not found within SEEDS_MAX seeds; prints the seeds that were needed.
 
 Without numbers: all; with TANDEM_SAMPLE=1 three, others each day (PLANT_DAY=n: those of day n)."""
+import argparse
 import json
 import os
 import pathlib
@@ -21,16 +22,16 @@ import time
 SEEDS_MAX = 2000
 A_DAY = 3
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FAULTS = sorted((ROOT / "tests/sim/faults").glob("*.patch"))
 
 
-def chosen(numbers):
+def chosen(folder, numbers):
+    faults = sorted((ROOT / folder).glob("*.patch"))
     if numbers:
-        return [f for f in FAULTS if f.name.split("-")[0] in numbers]
+        return [f for f in faults if f.name.split("-")[0] in numbers]
     if os.environ.get("TANDEM_SAMPLE", "0") == "0":
-        return FAULTS
+        return faults
     day = int(os.environ.get("PLANT_DAY", time.time() // 86400))
-    return [FAULTS[(day * A_DAY + i) % len(FAULTS)] for i in range(A_DAY)]
+    return [faults[(day * A_DAY + i) % len(faults)] for i in range(A_DAY)]
 
 
 def compile_command(build, source):
@@ -40,14 +41,14 @@ def compile_command(build, source):
     sys.exit(f"{source} is not in {build}/compile_commands.json")
 
 
-def link_command(build):
-    lines = subprocess.run(["ninja", "-C", build, "-t", "commands", "tandem-sim"], check=True,
+def link_command(build, program):
+    lines = subprocess.run(["ninja", "-C", build, "-t", "commands", program], check=True,
                            capture_output=True, text=True).stdout.splitlines()
-    line = next(x for x in reversed(lines) if "-o bin/tandem-sim" in x)
+    line = next(x for x in reversed(lines) if f"-o bin/{program} " in x)
     return re.sub(r"^: && | && :$", "", line)
 
 
-def build_planted(build, patch, folder):
+def build_planted(build, name, patch, folder):
     sources = re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.M)
     objects = []
     for source in sources:
@@ -66,16 +67,16 @@ def build_planted(build, patch, folder):
         subprocess.run(command, cwd=where, check=True)
         objects.append(str(out))
     program = folder / "planted"
-    line = link_command(build).replace("-o bin/tandem-sim",
-                                       " ".join(objects) + f" -o {program}")
+    line = link_command(build, name).replace(f"-o bin/{name} ",
+                                             " ".join(objects) + f" -o {program} ")
     subprocess.run(line, cwd=build, shell=True, check=True)
     return program
 
 
-def look_for(build, patch):
+def look_for(build, name, patch):
     profile = re.search(r"^Profile: (\S+)", patch.read_text(), re.M).group(1)
     with tempfile.TemporaryDirectory() as folder:
-        program = build_planted(build, patch, pathlib.Path(folder))
+        program = build_planted(build, name, patch, pathlib.Path(folder))
         run = subprocess.run([program, profile, "1", str(SEEDS_MAX)], capture_output=True,
                              text=True)
     words = run.stderr.strip().splitlines()
@@ -89,8 +90,15 @@ def look_for(build, patch):
 
 
 def main():
-    build = pathlib.Path(sys.argv[1]).resolve()
-    results = [look_for(build, patch) for patch in chosen(sys.argv[2:])]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("--faults", default="tests/sim/faults")
+    parser.add_argument("--program", default="tandem-sim")
+    parser.add_argument("numbers", nargs="*")
+    args = parser.parse_intermixed_args()
+    build = pathlib.Path(args.build).resolve()
+    results = [look_for(build, args.program, patch)
+               for patch in chosen(args.faults, args.numbers)]
     return 0 if results and all(results) else 1
 
 
