@@ -14,7 +14,7 @@ struct drains {
     const struct fabric *fabric; /* borrowed */
     struct list now, before;     /* before.rows NULL: nothing was changed in this batch */
     bool changed;
-    bool *fixed;                 /* [num_devices]: the cluster file says so */
+    bool *fixed;          /* [num_devices]: the cluster file says so */
     bool *missing;        /* [num_devices] */
     char (*reasons)[128]; /* [num_nodes]: of what is missing */
     bool *flags;          /* [num_devices]: what comes of it all */
@@ -211,6 +211,19 @@ const struct drain_row *drains_find(const struct drains *d, const char *node, in
     size_t at = slot(d, node, device);
     bool found = at < d->now.num && compare(&d->now.rows[at], node, device) == 0;
     return found ? &d->now.rows[at] : NULL;
+}
+
+bool drains_next(const struct drains *d, const char *node, int32_t *device)
+{
+    size_t at = slot(d, node, *device);
+    while (at < d->now.num && compare(&d->now.rows[at], node, *device) <= 0) {
+        at++;
+    }
+    if (at == d->now.num || strcmp(d->now.rows[at].node, node) != 0) {
+        return false;
+    }
+    *device = d->now.rows[at].device;
+    return true;
 }
 
 const char *drains_reason(const struct drains *d, int32_t device)

@@ -32,6 +32,8 @@ bool drains_set_missing(struct drains *d, int32_t node, const bool *missing, con
 const bool *drains_flags(const struct drains *d);
 /* The row for that node and device exactly; NULL: there is none. */
 const struct drain_row *drains_find(const struct drains *d, const char *node, int32_t device);
+/* The next row of that node, behind *device; false: there is none. */
+bool drains_next(const struct drains *d, const char *node, int32_t *device);
 /* Why the device is drained; NULL: it isn't. Valid until the next change. */
 const char *drains_reason(const struct drains *d, int32_t device);
 

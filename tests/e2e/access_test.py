@@ -34,7 +34,7 @@ METHODS = {
     "Checkpoints/Unpin": (None, "unbuilt"), "Checkpoints/Delete": (None, "unbuilt"),
     "Checkpoints/Export": (None, "unbuilt"),
     "Cluster/ListNodes": ("viewer", "own"), "Cluster/GetTopology": ("viewer", "own"),
-    "Cluster/Drain": (None, "unbuilt"), "Cluster/Undrain": (None, "unbuilt"),
+    "Cluster/Drain": ("admin", "own"), "Cluster/Undrain": ("admin", "own"),
     "Plans/Plan": ("member", "own"),
     "Admin/GetServerInfo": ("viewer", "own"),
     "Admin/CreateTenant": ("admin", "own"), "Admin/SetTenant": ("admin", "own"),
@@ -295,6 +295,8 @@ def special(name, who):
         return m.jobs.SubmitRequest(spec=s.spec(f"dry-{counter}"), dry_run=True)
     if name == "Plans/Plan":
         return m.plans.PlanRequest(spec=s.spec("plan"))
+    if name in ("Cluster/Drain", "Cluster/Undrain"):
+        return m.cluster.DrainRequest(node=os.uname().nodename, let_finish=True)
     if name == "Admin/CreateTenant":
         return a.CreateTenantRequest(name=f"tenant{counter}")
     if name == "Admin/SetTenant":

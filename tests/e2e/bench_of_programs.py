@@ -99,7 +99,8 @@ def processes(folder):
 
 
 class Server:
-    """tandemd --dev on a unix socket; killed and started again at will."""
+    """tandemd --dev on a unix socket; killed and started again at will. devices None: args have a
+    cluster file."""
 
     def __init__(self, m, folder, programs, devices=4, args=()):
         self.m, self.folder, self.programs, self.devices = m, folder, programs, devices
@@ -111,8 +112,8 @@ class Server:
     def start(self):
         self.log = open(self.folder / "tandemd.log", "ab")
         self.process = subprocess.Popen(
-            [self.programs / "tandemd", "--dev", "--data-dir", self.data, "--devices",
-             str(self.devices), *self.args],
+            [self.programs / "tandemd", "--dev", "--data-dir", self.data,
+             *(["--devices", str(self.devices)] if self.devices else []), *self.args],
             stdout=self.log, stderr=subprocess.STDOUT,
             env={**os.environ, "XDG_CONFIG_HOME": str(self.folder / "config")})
         self.connect()

@@ -87,6 +87,8 @@ def request_for(method):
     fields = method.input_type.fields_by_name
     if "spec" in fields:
         request.spec.CopyFrom(server.spec("one"))
+    if "node" in fields:
+        request.node = os.uname().nodename
     if "job" in fields and fields["job"].type == F.TYPE_STRING:
         request.job = str(job)
     if "dry_run" in fields:

@@ -1,0 +1,354 @@
+#!/usr/bin/env python3
+"""A cluster file at the server: this host as four nodes of four devices. Gangs over several nodes,
+drains during a run and over restarts, what a changed file does to jobs. The numbers in brackets are
+those of the scenarios that other job servers got wrong."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+from bench_of_programs import (BIN, DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
+                               processes, wait_for)
+
+Code = grpc.StatusCode
+NODES = ["east0", "east1", "west0", "west1"]
+
+
+def setUpModule():
+    global folder, m, programs, real
+    folder = new_folder()
+    m = make_stubs(folder)
+    programs = link_programs(folder / "bin", "fake_rank")
+    real = link_programs(folder / "real", "tandem-rank")
+
+
+def tearDownModule():
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def cluster_text(nodes=NODES, devices=4):
+    """Two nodes in each fast domain and under each leaf switch."""
+    lines = ["nodes:"]
+    for name in nodes:
+        side = name[:4]
+        lines.append(f"  - {{name: {name}, cores: 4, switches: [{side}, spine], devices: "
+                     f"[{{type: cpu, count: {devices}, domain: {side}-fast}}]}}")
+    return "\n".join(lines) + "\n"
+
+
+class ClusterCase(unittest.TestCase):
+    def setUp(self):
+        self.folder = folder / self.id().rsplit(".", 1)[1][:40]
+        self.folder.mkdir()
+        self.file = self.folder / "cluster.yaml"
+        self.file.write_text(cluster_text())
+        self.running = False
+
+    def serve(self, bin_dir=None):
+        self.bin = bin_dir or programs
+        self.s = Server(m, self.folder, self.bin, devices=None,
+                        args=["--cluster", str(self.file), "--scheduler", "min_run_s=0"])
+        self.running = True
+
+    def tearDown(self):
+        if not self.running:
+            return
+        code = self.s.stop()
+        log = (self.folder / "tandemd.log").read_text()
+        for pid in processes(self.bin):
+            os.kill(pid, signal.SIGKILL)
+        wait_for("no process", lambda: not processes(self.bin))
+        self.assertEqual(code, 0, log[-4000:])
+        self.assertNotIn("Sanitizer", log)
+
+    def restart(self):
+        self.s.stop()
+        self.s.start()
+
+    def ref(self, job):
+        return m.jobs.JobRef(job=str(job))
+
+    def spec(self, name, nodes=(), **fields):
+        spec = self.s.spec(name, **fields)
+        spec.resources.nodes.extend(nodes)
+        spec.training.global_batch_size = 4 * max(1, spec.parallel.layout.data)
+        return spec
+
+    def devices(self):
+        """("east0", 0) -> DeviceInfo."""
+        c = self.s.cluster.ListNodes(m.cluster.ListNodesRequest(), timeout=DEADLINE)
+        return {(n.name, d.index): d for n in c.nodes for d in n.devices}
+
+    def held_by(self, job):
+        return sorted(k for k, d in self.devices().items() if d.job_id == job)
+
+    def nodes_of(self, job):
+        return {node for node, _ in self.held_by(job)}
+
+    def drain(self, node, **fields):
+        return self.s.cluster.Drain(m.cluster.DrainRequest(node=node, **fields), timeout=DEADLINE)
+
+    def undrain(self, node, **fields):
+        return self.s.cluster.Undrain(m.cluster.DrainRequest(node=node, **fields), timeout=DEADLINE)
+
+    def run_to(self, job, step):
+        wait_for(f"step {step} of job {job}", lambda: self.s.get(job).step >= step)
+
+    def refused(self, code, words, call):
+        with self.assertRaises(grpc.RpcError) as caught:
+            call()
+        self.assertEqual(caught.exception.code(), code, caught.exception.details())
+        self.assertIn(words, caught.exception.details())
+
+    def curve(self, job):
+        return [(step, loss, norm) for step, _, loss, norm in self.s.curve(job)]
+
+    def tandem(self, *words):
+        r = subprocess.run([BIN / "tandem", *words], capture_output=True, text=True,
+                           timeout=DEADLINE,
+                           env={**os.environ, "TANDEM_SERVER": f"unix:{self.s.data}/tandemd.sock"})
+        return r.returncode, r.stdout + r.stderr
+
+
+class Cluster(ClusterCase):
+    def test_the_file_is_what_there_is(self):
+        self.serve()
+        c = self.s.cluster.GetTopology(m.cluster.GetTopologyRequest(), timeout=DEADLINE)
+        self.assertEqual([n.name for n in c.nodes], NODES)
+        self.assertEqual({len(n.devices) for n in c.nodes}, {4})
+        self.assertEqual([list(n.switches) for n in c.nodes],
+                         [["east", "spine"]] * 2 + [["west", "spine"]] * 2)
+        self.assertEqual({d.domain for d in c.nodes[0].devices}, {"east-fast"})
+        self.assertTrue(all(n.cpu_model for n in c.nodes))
+        self.refused(Code.INVALID_ARGUMENT, 'there is no node "east"; did you mean east',
+                     lambda: self.s.submit(self.spec("x", nodes=["east"])))
+
+    def test_a_file_that_is_wrong_is_refused_with_its_line(self):
+        self.file.write_text(cluster_text().replace("west0, cores", "west0, coers"))
+        r = subprocess.run([BIN / "tandemd", "--dev", "--data-dir", self.folder / "data",
+                            "--cluster", self.file], capture_output=True, text=True,
+                           timeout=DEADLINE)
+        self.assertEqual(r.returncode, 2)
+        self.assertIn(f"{self.file}:4:", r.stderr)
+        self.assertIn("did you mean cores?", r.stderr)
+
+    # One tandem-node runs all ranks, whatever named nodes they lie on; where is no matter of
+    # arithmetic.
+    def test_a_gang_over_two_nodes_trains_as_on_one(self):
+        self.serve(real)
+        one = self.s.submit(self.spec("one", nodes=["west0"], steps=12, devices=4, interval=5))
+        self.s.wait_state(one, "SUCCEEDED")
+        for node in ("east0", "east1"):
+            for device in (0, 3):
+                self.drain(node, device=device)
+        two = self.s.submit(self.spec("two", nodes=["east0", "east1"], steps=12, devices=4,
+                                      interval=5))
+        held = wait_for("its devices", lambda: self.held_by(two))
+        self.assertEqual(held, [("east0", 1), ("east0", 2), ("east1", 1), ("east1", 2)])
+        self.assertEqual(list(self.s.get(two).device_names), ["east0:1-2", "east1:1-2"])
+        self.s.wait_state(two, "SUCCEEDED")
+        self.assertEqual(len(self.curve(one)), 12)
+        self.assertEqual(self.curve(two), self.curve(one))
+        wait_for("free devices", lambda: not self.held_by(two))
+
+    # (21) Devices of what takes no TERM are free when its processes are gone, not earlier.
+    def test_21_devices_are_free_when_processes_are_gone(self):
+        self.serve()
+        job = self.s.submit(self.spec("stubborn", steps=100000, devices=4,
+                                      tags=["ms=20", "stubborn", "deaf"]))
+        self.run_to(job, 1)
+        held = self.held_by(job)
+        self.assertEqual(len(held), 4)
+        others = [self.s.submit(self.spec(f"next-{i}", steps=5, devices=4)) for i in range(4)]
+        self.s.jobs.Cancel(self.ref(job), timeout=DEADLINE)
+        while True:
+            devices, alive = self.devices(), [p for p in processes(programs).values()
+                                              if p.endswith("tandem-rank")]
+            taken = [devices[k].job_id for k in held]
+            if job not in taken:
+                break
+            self.assertEqual(taken, [job] * 4, "all at once")
+            self.assertTrue(alive or self.s.state(job) in ("JOB_CANCELLED", "JOB_STOPPING"))
+        self.assertIn("JOB_CANCELLED", self.s.state(job))
+        for other in others:
+            self.s.wait_state(other, "SUCCEEDED")
+
+    # (22) What can never run is refused at submit; what no longer can waits, and says why.
+    def test_22_what_fits_is_asked_of_the_empty_cluster_at_submit(self):
+        self.serve()
+        self.refused(Code.FAILED_PRECONDITION, "parallel.data: 16",
+                     lambda: self.s.submit(self.spec("wide", steps=5, devices=32)))
+        for node in NODES:
+            self.drain(node)
+        job = self.s.submit(self.spec("waits", steps=5, devices=16))
+        self.assertEqual(self.s.state(job), "JOB_QUEUED")
+        why = " ".join(self.s.jobs.Why(self.ref(job), timeout=DEADLINE).reasons)
+        self.assertIn("16", why)
+        for node in NODES:
+            self.undrain(node)
+        self.s.wait_state(job, "SUCCEEDED")
+
+    def test_22_a_job_that_fits_no_more_after_the_file_changed_waits_and_says_why(self):
+        self.serve()
+        self.drain("west0")
+        job = self.s.submit(self.spec("wide", steps=5, devices=16))
+        pinned = self.s.submit(self.spec("pinned", nodes=["west0"], steps=5))
+        self.file.write_text(cluster_text(NODES[:2]))
+        self.restart()
+        for waits in (job, pinned):
+            self.assertEqual(self.s.state(waits), "JOB_QUEUED")
+            self.assertTrue(self.s.jobs.Why(self.ref(waits), timeout=DEADLINE).reasons)
+        small = self.spec("small", steps=5, devices=8)
+        small.priority = "high"
+        self.s.wait_state(self.s.submit(small), "SUCCEEDED")
+        self.assertEqual(self.s.state(job), "JOB_QUEUED")
+        # The drain of a node that isn't there is kept, and can be forgotten.
+        self.undrain("west0")
+        self.file.write_text(cluster_text())
+        self.restart()
+        self.s.wait_state(job, "SUCCEEDED")
+        self.s.wait_state(pinned, "SUCCEEDED")
+
+    # Devices that the file doesn't have any more are held by nobody, and a running job goes on.
+    def test_a_running_job_outlives_its_nodes_name(self):
+        self.serve()
+        job = self.s.submit(self.spec("long", nodes=["west1"], steps=200, devices=4,
+                                      tags=["ms=20"], interval=5))
+        self.run_to(job, 3)
+        self.file.write_text(cluster_text(NODES[:2]))
+        self.restart()
+        self.assertEqual(self.held_by(job), [])
+        self.assertEqual(list(self.s.get(job).device_names), ["west1:0-3"])
+        self.s.wait_state(job, "SUCCEEDED")
+        self.assertEqual(self.s.get(job).attempt, 1)
+
+
+class Drains(ClusterCase):
+    # (18) The gang saves at a step boundary and goes on elsewhere; nothing is lost or counted.
+    def test_18_a_drain_moves_the_jobs_on_it(self):
+        self.serve(real)
+        calm = self.s.submit(self.spec("calm", steps=60, devices=4, interval=10))
+        self.s.wait_state(calm, "SUCCEEDED")
+        job = self.s.submit(self.spec("moved", steps=60, devices=4, interval=10))
+        node = next(iter(wait_for("its node", lambda: self.nodes_of(job))))
+        self.run_to(job, 3)
+        self.drain(node, reason="fan 2 is loud")
+        wait_for("a second attempt", lambda: self.s.get(job).attempt == 2 and self.held_by(job))
+        self.assertNotIn(node, self.nodes_of(job))
+        self.s.wait_state(job, "SUCCEEDED")
+        got = self.s.get(job)
+        self.assertEqual((got.attempt, got.restarts, got.evictions), (2, 0, 0))
+        self.assertEqual(self.curve(job), self.curve(calm))
+        told = [e for e in got.events if e.kind == "state" and e.cause == "drained"]
+        self.assertEqual([e.to for e in told], [m.jobs.JOB_STOPPING, m.jobs.JOB_QUEUED])
+        self.assertIn(f"gives its 4 devices back: {node} is drained (fan 2 is loud)",
+                      told[0].message)
+
+    def test_a_drain_outlives_restarts_and_is_undone_once(self):
+        self.serve()
+        for _ in range(2):  # done twice is done once
+            node = self.drain("east0", reason="disks")
+        self.drain("east1", device=2, reason="ECC errors")
+        self.assertEqual([n.name for n in node.nodes], ["east0"])
+        self.assertEqual({(d.drained, d.reason) for d in node.nodes[0].devices},
+                         {(True, "disks")})
+        for _ in range(2):
+            devices = self.devices()
+            drained = {k: d.reason for k, d in devices.items() if d.drained}
+            self.assertEqual(drained, {**{("east0", i): "disks" for i in range(4)},
+                                       ("east1", 2): "ECC errors"})
+            job = self.s.submit(self.spec("all", nodes=["east0", "east1"], steps=3, devices=3))
+            self.s.wait_state(job, "SUCCEEDED")
+            self.restart()
+        for _ in range(2):
+            self.undrain("east0")
+        self.undrain("east1")  # with all of its devices
+        self.assertFalse([k for k, d in self.devices().items() if d.drained])
+        self.restart()
+        self.assertFalse([k for k, d in self.devices().items() if d.drained])
+
+    def test_a_job_may_finish_on_what_is_drained(self):
+        self.serve()
+        job = self.s.submit(self.spec("finishes", steps=100, devices=4, tags=["ms=10"]))
+        self.run_to(job, 3)
+        node = next(iter(self.nodes_of(job)))
+        reply = self.drain(node, let_finish=True)
+        self.assertEqual([d.job_id for d in reply.nodes[0].devices], [job] * 4)
+        self.s.wait_state(job, "SUCCEEDED")
+        self.assertEqual(self.s.get(job).attempt, 1)
+        self.assertTrue(all(d.drained for (n, _), d in self.devices().items() if n == node))
+
+    # The controller is away while the gang stops: the job goes on elsewhere all the same.
+    def test_18_a_drain_is_carried_out_over_a_restart(self):
+        self.serve()
+        job = self.s.submit(self.spec("moved", steps=400, devices=4, tags=["ms=10"], interval=5))
+        self.run_to(job, 3)
+        node = next(iter(self.nodes_of(job)))
+        self.drain(node)
+        self.s.kill()
+        self.s.start()
+        wait_for("a second attempt", lambda: self.s.get(job).attempt == 2 and self.held_by(job))
+        self.assertNotIn(node, self.nodes_of(job))
+        self.s.wait_state(job, "SUCCEEDED")
+        self.assertEqual([step for step, _, _ in self.curve(job)], list(range(1, 401)))
+
+    # What doesn't stop is killed after the grace, and goes on from its last checkpoint.
+    def test_18_what_does_not_stop_within_the_grace_is_killed(self):
+        self.serve()
+        self.s.args += ["--scheduler", "grace_s=1"]
+        self.restart()
+        job = self.s.submit(self.spec("deaf", steps=300, devices=4, tags=["ms=10", "deaf"],
+                                      interval=5))
+        self.run_to(job, 12)
+        self.drain(next(iter(self.nodes_of(job))))
+        wait_for("a second attempt", lambda: self.s.get(job).attempt == 2)
+        self.s.jobs.Cancel(self.ref(job), timeout=DEADLINE)
+        self.s.wait_state(job, "CANCELLED")
+        self.assertEqual(self.s.get(job).restarts, 0)
+
+    def test_what_is_not_there_is_refused_by_name(self):
+        self.serve()
+        self.refused(Code.NOT_FOUND, "did you mean east0", lambda: self.drain("esat0"))
+        self.refused(Code.NOT_FOUND, "has no device 4; it has 0-3",
+                     lambda: self.drain("east0", device=4))
+        self.refused(Code.INVALID_ARGUMENT, "node: say which", lambda: self.drain(""))
+        self.refused(Code.INVALID_ARGUMENT, "device: -1", lambda: self.drain("east0", device=-1))
+        self.refused(Code.INVALID_ARGUMENT, "reason: 5000 bytes",
+                     lambda: self.drain("east0", reason="x" * 5000))
+        self.refused(Code.INVALID_ARGUMENT, "reason: one line",
+                     lambda: self.drain("east0", reason="a\nb"))
+        self.drain("east0")
+        self.refused(Code.FAILED_PRECONDITION, "all of node east0 is drained",
+                     lambda: self.undrain("east0", device=1))
+
+    def test_the_commands_say_what_they_do(self):
+        self.serve()
+        job = self.s.submit(self.spec("mover", steps=100000, devices=4, tags=["ms=10"],
+                                      interval=5))
+        self.run_to(job, 3)
+        node = next(iter(self.nodes_of(job)))
+        code, out = self.tandem("drain", f"{node}:1", "--reason", "ECC errors")
+        self.assertEqual(code, 0, out)
+        self.assertIn(f"{node}:1 is drained: 1 device", out)
+        self.assertIn(f"job {job}, on 1 of them, saves at its next step", out)
+        self.assertIn(f"`tandem undrain {node}:1`", out)
+        code, out = self.tandem("nodes", node)
+        self.assertIn("ECC errors", out)
+        code, out = self.tandem("undrain", f"{node}:1", "-o", "json")
+        self.assertFalse(json.loads(out)["devices"][1].get("drained", False), out)
+        for words, want, part in ((["drain", "nowhere"], 1, "there is no node"),
+                                  (["drain"], 2, "which node"),
+                                  (["drain", f"{node}:x"], 2, "behind the colon"),
+                                  (["undrain", f"{node}:9"], 1, "has no device 9")):
+            code, out = self.tandem(*words)
+            self.assertEqual(code, want, out)
+            self.assertIn(part, out)
+        self.s.jobs.Cancel(self.ref(job), timeout=DEADLINE)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2 if "-v" in sys.argv else 1)
