@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "proto/text.h"
 #include "server/app.h"
+#include "server/discovery.h"
 #include "server/folder.h"
 #include "server/msg.h"
 #include "server/options.h"
@@ -232,6 +233,7 @@ static int start_threads(struct tandemd *d, struct error *err)
     if (!is_measured) {
         measure_peak(d);
     }
+    discovery_ask(d->parts.probing, d->options.cluster != NULL);
     return 0;
 failed:
     topology_free(o.topology);

@@ -179,7 +179,7 @@ int probe_process_run(struct probe_process *p, const ProbeRequest *request, Prob
     }
     ProbeReply *reply = (ProbeReply *)message;
     if (!reply || (!reply->error && !reply->model && !reply->n_sources && !reply->unchanged &&
-                   !reply->has_peak_flops_fp32)) {
+                   !reply->has_peak_flops_fp32 && !reply->host)) {
         msg_free(reply);
         return error_set(err, ERR_INTERNAL, "tandem-probe died while it read model and data");
     }

@@ -17,3 +17,8 @@ tandem_test(discover_test ${CMAKE_SOURCE_DIR}/tests/unit/discover_test.c tandem_
 add_dependencies(discover_test tandem-probe fake-nvml fake-nvml-old)
 tandem_test(node_rows_test ${CMAKE_SOURCE_DIR}/tests/unit/node_rows_test.c tandem_cli)
 add_dependencies(node_rows_test tandem tandem-probe fake-nvml)
+find_program(PYTHON_WITH_GRPC python3 PATHS /usr/bin NO_DEFAULT_PATH)
+add_test(NAME discover_e2e_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/discover_test.py)
+set_tests_properties(discover_e2e_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
+  ENVIRONMENT TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})

@@ -36,7 +36,7 @@ static ProbeReply *discover(const char *folder, const char *mode)
         char path[512];
         snprintf(path, sizeof path, "%s/%s", TANDEM_BIN_DIR, folder);
         setenv("LD_LIBRARY_PATH", mode ? path : "", 1);
-        setenv("FAKE_NVML", mode ? mode : "", 1);
+        setenv("TANDEM_FAKE_NVML", mode ? mode : "", 1);
         dup2(in[0], 0);
         dup2(out[1], 1);
         close(in[1]);

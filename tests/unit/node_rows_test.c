@@ -129,7 +129,7 @@ static void run(const char *words, int code, char *out, size_t size)
 {
     char command[1024];
     snprintf(command, sizeof command, "%s " TANDEM_BIN_DIR "/tandem nodes %s 2>&1",
-             "LD_LIBRARY_PATH=" TANDEM_BIN_DIR "/fake-nvml FAKE_NVML=lost", words);
+             "LD_LIBRARY_PATH=" TANDEM_BIN_DIR "/fake-nvml TANDEM_FAKE_NVML=lost", words);
     FILE *p = popen(command, "r");
     assert_non_null(p);
     out[fread(out, 1, size - 1, p)] = 0;

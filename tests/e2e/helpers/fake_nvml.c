@@ -1,4 +1,4 @@
-/* A management library like NVIDIA's for tests of discovery. FAKE_NVML says what it has:
+/* A management library like NVIDIA's for tests of discovery. TANDEM_FAKE_NVML says what it has:
  *   dgx        8 H100, NVLinks to switches          bridge     4 A100, two pairs by direct links
  *   rack       4 GB200 in clique 7 of a fabric      none       no GPU at all
  *   lost       dgx, but GPU 3 doesn't answer        broken     does not initialise
@@ -49,7 +49,7 @@ static struct gpu gpus[64];
 
 static int is(const char *mode)
 {
-    const char *word = getenv("FAKE_NVML");
+    const char *word = getenv("TANDEM_FAKE_NVML");
     return word && strcmp(word, mode) == 0;
 }
 
