@@ -118,6 +118,32 @@ static void json_is_a_plan_reply(void **state)
     buf_free(&out);
 }
 
+/* A layout that can't be run yet is planned, drawn on its fast domains, and marked. */
+static void any_layout_is_planned_and_marked(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    char args[512];
+    snprintf(args, sizeof args,
+             "%s --cluster %s --set parallel.tensor=4 --set parallel.pipeline=2 "
+             "--set training.precision=bf16",
+             job, TANDEM_SOURCE_DIR "/examples/cluster-this-host.yaml");
+    int code = tandem_plan(args, &out);
+    assert_says(&out, "data 2, pipeline 2, tensor 4, 1f1b on 16 devices");
+    assert_says(&out, "mesh       east-fast: east0 [0 1 2 3] east1 [4 5 6 7]         data 0, "
+                      "pipeline 0-1, tensor 0-3");
+    assert_says(&out, "tensor    4 groups of 4, in a fast domain");
+    assert_says(&out, "this plan can't be started yet:");
+    assert_says(&out, "           parallel.tensor: tensor parallel is not built yet\n");
+    assert_says(&out, "           training.precision: bf16 is not built yet\n");
+    assert_int_equal(code, 0);
+    snprintf(args, sizeof args, "%s --cluster %s --set parallel.tensor=3", job, CLUSTER);
+    assert_int_equal(tandem_plan(args, &out), 1);
+    assert_says(&out, "parallel.tensor: 3: has to divide the model's num_attention_heads 8");
+    assert_says(&out, "use 2 or 4");
+    buf_free(&out);
+}
+
 /* This host will do: with one rank there is a device for sure. */
 static void no_cluster_means_this_host(void **state)
 {
@@ -160,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(a_plan_is_shown_in_a_few_lines),
         T(json_is_a_plan_reply),
+        T(any_layout_is_planned_and_marked),
         T(no_cluster_means_this_host),
         T(refusals_name_the_file_and_set_the_exit_code),
     };

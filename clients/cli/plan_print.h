@@ -1,0 +1,9 @@
+/* A plan for people. */
+#ifndef TANDEM_CLIENTS_CLI_PLAN_PRINT_H
+#define TANDEM_CLIENTS_CLI_PLAN_PRINT_H
+
+#include "proto/names.h"
+
+void plan_print(const Plan *plan, const PlanSummary *summary, const ClusterSpec *cluster);
+
+#endif
