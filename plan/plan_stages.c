@@ -15,6 +15,8 @@
 
 /* Of the symbolic table: one block's parameters. */
 #define TABLE_MAX_BYTES ((size_t)1 << 20)
+/* Tensors of all stages together: a plan is made while others wait. */
+#define TENSORS_MAX (1 << 19)
 /* Buckets of all stages of a plan that is only looked at. */
 #define PLANNED_BUCKETS_MAX 12288
 
@@ -62,13 +64,14 @@ static double bucket_size_mb(const Plan *plan, const struct param_table *t, int6
     return mb < least ? least : mb;
 }
 
-static int set_stage(Plan *plan, int32_t idx, struct error *err)
+static int set_stage(Plan *plan, int32_t idx, int64_t *num_tensors, struct error *err)
 {
     Stage *stage = plan->stages[idx];
     struct param_table table;
     if (params_expand(plan, idx, &table, err) != 0) {
         return -1;
     }
+    *num_tensors += table.num_params;
     stage->has_flat_numel = 1;
     stage->flat_numel = table.flat_numel;
     int64_t size = memory_grad_size(plan->spec->training);
@@ -87,9 +90,16 @@ int plan_set_stages(Plan *plan, struct error *err)
         return -1;
     }
     stages_build(plan);
+    int64_t num_tensors = 0;
     for (size_t i = 0; i < plan->n_stages; i++) {
-        if (set_stage(plan, (int32_t)i, err) != 0) {
+        if (set_stage(plan, (int32_t)i, &num_tensors, err) != 0) {
             return -1;
+        }
+        if (num_tensors > TENSORS_MAX) {
+            return error_set(err, ERR_FAILED_PRECONDITION,
+                             "parallel: the ranks of all stages hold more than %d tensors, at most "
+                             "that many are planned; a larger parallel.expert lowers it",
+                             TENSORS_MAX);
         }
     }
     return 0;

@@ -99,6 +99,8 @@ def setUpModule():
         from tandem.v1 import health_pb2_grpc as health_rpc
         from tandem.v1 import jobs_pb2 as jobs
         from tandem.v1 import jobs_pb2_grpc as jobs_rpc
+        from tandem.v1 import plans_pb2 as plans
+        from tandem.v1 import plans_pb2_grpc as plans_rpc
         from tandem.v1 import reflection_pb2 as reflection
         from tandem.v1 import reflection_pb2_grpc as reflection_rpc
         from tandem.v1 import runs_pb2 as runs
@@ -327,6 +329,58 @@ class Submitting(Case):
         self.assertEqual(reply.plan.num_params, 109888)
         names = [j.name for j in self.jobs.List(m.jobs.ListJobsRequest(all=True), **self.how).jobs]
         self.assertNotIn("py-dry", names)
+
+    def test_any_layout_is_planned_and_only_submit_refuses_it(self):
+        plans = m.plans_rpc.PlansStub(server.channel)
+        spec = self.spec()
+        spec.parallel.layout.data, spec.parallel.layout.tensor = 1, 2
+        ranked = plans.Plan(m.plans.PlanRequest(spec=spec), **self.how).plans[0]
+        mark = "parallel.tensor: tensor parallel is not built yet"
+        self.assertEqual(list(ranked.plan.unbuilt), [mark])
+        self.assertEqual(list(ranked.summary.unbuilt), [mark])
+        self.assertEqual([g.size for g in ranked.plan.groups], [2])
+        details = self.refused(grpc.StatusCode.INVALID_ARGUMENT, self.jobs.Submit,
+                               m.jobs.SubmitRequest(spec=spec, dry_run=True), **self.how)
+        self.assertEqual(details, "parallel.tensor: 2: tensor parallel is not built yet; use 1")
+        spec.parallel.layout.tensor = 3
+        details = self.refused(grpc.StatusCode.INVALID_ARGUMENT, plans.Plan,
+                               m.plans.PlanRequest(spec=spec), **self.how)
+        self.assertIn("resources.devices: 2: the layout", details)
+
+    def test_a_plan_is_made_on_a_cluster_of_ones_own(self):
+        plans = m.plans_rpc.PlansStub(server.channel)
+        spec = self.spec(precision="bf16")
+        spec.parallel.layout.data, spec.parallel.layout.tensor = 2, 8
+        spec.resources.devices, spec.resources.type, spec.resources.backend = 16, "h100", "auto"
+        cluster = m.cluster.ClusterSpec()
+        cluster.groups.add(name="dgx", count=2, devices=8, type="h100")
+        config = json.loads((ROOT / "tests/golden/mixtral-tiny/config.json").read_text())
+        (folder / "mixtral.json").write_text(json.dumps({**config, "vocab_size": 256}))
+        spec.model.Clear()
+        spec.model.config = str(folder / "mixtral.json")
+        details = self.refused(grpc.StatusCode.INVALID_ARGUMENT, plans.Plan,
+                               m.plans.PlanRequest(spec=spec, cluster=cluster), **self.how)
+        self.assertIn("parallel.tensor: 8: has to divide the model's num_attention_heads 4",
+                      details)
+        spec.parallel.layout.tensor, spec.resources.devices = 4, 8
+        plan = plans.Plan(m.plans.PlanRequest(spec=spec, cluster=cluster), **self.how).plans[0].plan
+        self.assertEqual(plan.backend, "cuda")
+        self.assertTrue(plan.cost.step_s > 0)
+        self.assertIn("model.config: model_type mixtral can be planned and not trained yet",
+                      plan.unbuilt)
+        cluster.groups[0].devices = -1
+        details = self.refused(grpc.StatusCode.INVALID_ARGUMENT, plans.Plan,
+                               m.plans.PlanRequest(spec=spec, cluster=cluster), **self.how)
+        self.assertIn("groups.0.devices", details)
+
+    def test_a_family_that_cannot_be_trained_is_refused_by_name(self):
+        spec = self.spec()
+        spec.model.Clear()
+        spec.model.config = str(ROOT / "tests/golden/mixtral-tiny/config.json")
+        details = self.refused(grpc.StatusCode.UNIMPLEMENTED, self.jobs.Submit,
+                               m.jobs.SubmitRequest(spec=spec, dry_run=True), **self.how)
+        self.assertEqual(details,
+                         "model.config: model_type mixtral can be planned and not trained yet")
 
     def test_a_job_that_is_not_there_is_not_found(self):
         for call, request in ((self.jobs.Get, m.jobs.GetJobRequest(job="999999")),
