@@ -45,7 +45,7 @@ void claim_build(struct sched *s)
             continue;
         }
         for (int32_t k = 0; k < claim->num; k++) {
-            s->claimant[claim->device[k]] = (int32_t)job;
+            sched_set_claimant(s, claim->device[k], (int32_t)job);
         }
     }
 }
@@ -55,9 +55,8 @@ static void give_up(struct sched *s, size_t job, enum outcome outcome)
     struct seat *seat = &s->seats[job];
     sched_decide(s, SCHED_UNCLAIM, job);
     s->held[s->v->jobs[job].tenant] -= seat->claimed;
-    seat->claimed = 0;
-    seat->claims = false;
     seat->outcome = outcome;
+    sched_forget_claim(s, job);
 }
 
 /* On what is kept for it alone, or with what else is free now: a better place came first. */

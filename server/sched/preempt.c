@@ -15,19 +15,6 @@ struct search {
     int64_t over; /* devices of its own tenant that have to go: it would be over its max */
 };
 
-static bool is_known(const struct sched *s, size_t job, uint64_t mask)
-{
-    const struct sched_job *j = &s->v->jobs[job];
-    for (int32_t i = 0; i < s->num_tries; i++) {
-        const struct sched_try *t = &s->tries[i];
-        if (t->want == s->seats[job].want && t->tenant == j->tenant && t->priority == j->priority &&
-            j->num_devices >= t->num && (t->mask & ~mask) == 0) {
-            return !victim_is_backfilled(s, job);
-        }
-    }
-    return false;
-}
-
 /* Device k of the run, or -1: the job can't use it. */
 static int32_t usable(const struct search *c, size_t run, int32_t k)
 {
@@ -71,10 +58,10 @@ static bool is_enough(const struct search *c)
 static void add_free(struct search *c)
 {
     struct sched *s = c->s;
-    room_start(&s->room, want_table_get(s->wants, s->seats[c->job].want));
-    room_add_all(&s->room, sched_map(s, c->mask)->bits, INT32_MAX);
+    room_start(&s->room, want_table_get(s->wants, s->seats[c->job].want),
+               sched_map(s, c->mask)->bits);
     for (size_t i = 0; i < s->v->num_runs; i++) {
-        if (reserve_leaves(s, i)) {
+        if (coming_leaves(s, i)) {
             add(c, i);
         }
     }
@@ -123,7 +110,7 @@ static bool place(struct search *c)
     struct sched *s = c->s;
     free_map_set(s->whatif, sched_map(s, c->mask)->map);
     for (size_t i = 0; i < s->v->num_runs; i++) {
-        if (reserve_leaves(s, i)) {
+        if (coming_leaves(s, i)) {
             give(c, i);
         }
     }
@@ -141,7 +128,7 @@ static void claim(struct search *c)
     sched_decide(s, SCHED_CLAIM, c->job)->set = device_set_new(s->scratch, j->num_devices);
     for (int32_t i = 0; i < j->num_devices; i++) {
         int32_t d = s->scratch[i], holder = s->holder[d];
-        s->claimant[d] = (int32_t)c->job;
+        sched_set_claimant(s, d, (int32_t)c->job);
         sched_take(s, d);
         seat->claimed += holder < 0 || s->v->runs[holder].tenant != j->tenant;
     }
@@ -154,7 +141,55 @@ static void claim(struct search *c)
     s->num_preemptors++;
 }
 
-static bool search(struct search *c)
+static bool may_leave(const struct search *c, size_t run, bool reclaims)
+{
+    return coming_leaves(c->s, run) || victim_is_one(c->s, run, c->job, reclaims);
+}
+
+/* Devices of those who may leave: all of them, or where few devices suit, these. */
+static void mark_leaving(struct search *c, const struct want *w, bool reclaims)
+{
+    struct sched *s = c->s;
+    int32_t num_words = s->f->num_devices / 64 + 1;
+    memset(s->words, 0, (size_t)num_words * sizeof *s->words);
+    if (w->num_suits <= WANT_FEW) {
+        for (int32_t i = 0; i < num_words; i++) {
+            for (uint64_t word = w->suits[i]; word; word &= word - 1) {
+                int32_t holder = s->holder[i * 64 + __builtin_ctzll(word)];
+                bool leaves = holder >= 0 && may_leave(c, (size_t)holder, reclaims);
+                s->words[i] |= leaves ? word & -word : 0;
+            }
+        }
+        s->looks += num_words + WANT_FEW;
+        return;
+    }
+    for (size_t i = 0; i < s->v->num_runs; i++) {
+        const struct device_set *set = s->v->runs[i].devices;
+        int32_t num = may_leave(c, i, reclaims) ? device_set_num(set) : 0;
+        for (int32_t k = 0; k < num; k++) {
+            s->words[set->device[k] / 64] |= (uint64_t)1 << (set->device[k] % 64);
+        }
+    }
+    s->looks += s->f->num_devices / 2;
+}
+
+/* If all left that may: for how many would there be room? Most who ask hear here, at little cost,
+ * that it's too few. */
+static int32_t largest_possible(struct search *c, const struct want *w, bool reclaims)
+{
+    struct sched *s = c->s;
+    const uint64_t *open = sched_map(s, c->mask)->bits, *possible = reserve_possible(s);
+    share_borrowed(s);
+    mark_leaving(c, w, reclaims);
+    for (int32_t i = 0; i <= s->f->num_devices / 64; i++) {
+        s->words[i] = (s->words[i] & possible[i] & ~s->claimed[i]) | open[i];
+    }
+    room_start(&s->room, w, s->words);
+    return room_size(&s->room);
+}
+
+/* True: found. Whoever leaves anyway may be enough: then nobody is, and it isn't for good. */
+static bool search(struct search *c, bool *waits)
 {
     struct sched *s = c->s;
     const struct sched_job *j = &s->v->jobs[c->job];
@@ -162,32 +197,42 @@ static bool search(struct search *c)
     c->over = max >= 0 ? share_with(s, c->job) - max : 0;
     c->num = victim_list(s, c->job, c->runs);
     add_free(c);
-    if (is_enough(c)) {
-        return false; /* those who leave anyway are enough */
-    }
-    if (choose(c) && place(c)) {
-        return true;
-    }
-    s->tries[s->num_tries++] = (struct sched_try){.want = s->seats[c->job].want,
-                                                  .tenant = j->tenant,
-                                                  .priority = j->priority,
-                                                  .num = j->num_devices,
-                                                  .mask = c->mask};
-    return false;
+    *waits = is_enough(c);
+    return !*waits && choose(c) && place(c);
 }
 
-bool preempt_try(struct sched *s, size_t job, uint64_t mask)
+bool preempt_try(struct sched *s, size_t job)
 {
+    struct want *w = want_table_get(s->wants, s->seats[job].want);
+    const struct sched_job *j = &s->v->jobs[job];
     if (!s->v->options->preemption || s->num_preemptors == SCHED_MAX_PREEMPTORS ||
-        s->num_tries == SCHED_MAX_TRIES || !victim_may_exist(s, job) || is_known(s, job, mask)) {
+        s->looks >= (int64_t)s->f->num_devices * SCHED_MAX_LOOKS || !victim_may_exist(s, job)) {
         return false;
     }
-    struct search c = {.s = s, .job = job, .mask = mask};
-    c.runs = sched_must(malloc((s->v->num_runs + 1) * sizeof *c.runs));
-    bool found = search(&c);
-    if (found) {
-        claim(&c);
+    struct want_try key = {.tenant = j->tenant,
+                           .priority = j->priority,
+                           .num = j->num_devices,
+                           .reclaims = share_within_quota(s, job)};
+    bool is_special = victim_is_backfilled(s, job);
+    if (!is_special && want_has_tried(w, &key)) {
+        return false;
     }
-    free(c.runs);
+    struct search c = {.s = s, .job = job, .mask = reserve_all(s)};
+    bool found = false, waits = false;
+    int32_t largest = largest_possible(&c, w, key.reclaims);
+    if (largest < j->num_devices) {
+        key.num = largest + 1;
+    } else {
+        c.runs = sched_must(malloc((s->v->num_runs + 1) * sizeof *c.runs));
+        s->looks += s->f->num_devices;
+        found = search(&c, &waits);
+        if (found) {
+            claim(&c);
+        }
+        free(c.runs);
+    }
+    if (!found && !waits && !is_special) {
+        want_tried(w, &key);
+    }
     return found;
 }

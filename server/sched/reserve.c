@@ -32,67 +32,6 @@ uint64_t reserve_mask(const struct sched *s, size_t job)
     return mask;
 }
 
-int64_t reserve_end_ms(const struct sched *s, const struct sched_run *r, bool stops)
-{
-    int64_t end_ms = r->end_ms < r->hard_end_ms ? r->end_ms : r->hard_end_ms;
-    if (stops || r->stopping || r->yields_to != 0) {
-        int64_t gone_ms = sched_add_ms(s->v->now_ms, s->v->options->grace_ms);
-        end_ms = gone_ms < end_ms ? gone_ms : end_ms;
-    }
-    return end_ms > s->v->now_ms ? end_ms : s->v->now_ms;
-}
-
-bool reserve_leaves(const struct sched *s, size_t run)
-{
-    const struct sched_run *r = &s->v->runs[run];
-    return !r->is_stuck && (r->stopping || r->yields_to != 0 || s->stops[run]);
-}
-
-static int compare(const void *a, const void *b)
-{
-    const struct coming *x = a, *y = b;
-    if (x->end_ms != y->end_ms) {
-        return x->end_ms < y->end_ms ? -1 : 1;
-    }
-    if (x->started_ms != y->started_ms) {
-        return x->started_ms < y->started_ms ? -1 : 1;
-    }
-    if (x->run != y->run) {
-        return x->run < y->run ? -1 : 1;
-    }
-    return (x->start > y->start) - (x->start < y->start);
-}
-
-static void coming_build(struct sched *s)
-{
-    const struct sched_view *v = s->v;
-    s->num_coming = 0;
-    for (size_t i = 0; i < v->num_runs; i++) {
-        const struct sched_run *r = &v->runs[i];
-        if (!r->is_stuck) {
-            s->coming[s->num_coming++] =
-                (struct coming){.end_ms = reserve_end_ms(s, r, s->stops[i]),
-                                .started_ms = r->started_ms,
-                                .run = (int32_t)i};
-        }
-    }
-    for (size_t i = 0; i < s->num_decisions; i++) {
-        if (s->decisions[i].kind == SCHED_START) {
-            s->coming[s->num_coming++] =
-                (struct coming){.end_ms = s->seats[s->decisions[i].job].hard_end_ms,
-                                .started_ms = v->now_ms,
-                                .run = -1,
-                                .start = i};
-        }
-    }
-    qsort(s->coming, s->num_coming, sizeof *s->coming, compare);
-}
-
-static const struct device_set *coming_set(const struct sched *s, const struct coming *c)
-{
-    return c->run >= 0 ? s->v->runs[c->run].devices : s->decisions[c->start].set;
-}
-
 static bool is_covered(struct sched *s, struct want *w)
 {
     if (!w->is_covered) {
@@ -104,45 +43,18 @@ static bool is_covered(struct sched *s, struct want *w)
     return w->is_covered;
 }
 
-/* When do enough come free? num_coming where they never do; then behind those of that moment. */
-static size_t find_moment(struct sched *s, size_t job, uint64_t mask)
+const uint64_t *reserve_possible(struct sched *s)
 {
-    struct room *room = &s->room;
-    room_start(room, want_table_get(s->wants, s->seats[job].want));
-    room_add_all(room, sched_map(s, mask)->bits, INT32_MAX);
-    size_t i = 0;
-    int32_t need = s->v->jobs[job].num_devices;
-    for (; i < s->num_coming && room_size(room) < need; i++) {
-        const struct device_set *set = coming_set(s, &s->coming[i]);
-        for (int32_t k = 0; k < device_set_num(set); k++) {
-            if (sched_may_use(s, set->device[k], job, mask)) {
-                room_add(room, set->device[k]);
-            }
+    if (!s->has_possible) {
+        memset(s->possible, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *s->possible);
+        for (int32_t d = 0; d < s->f->num_devices; d++) {
+            bool is_stuck = s->holder[d] >= 0 && s->v->runs[s->holder[d]].is_stuck;
+            bool comes = !is_stuck && s->reserved[d] == 0 && !(s->v->drained && s->v->drained[d]);
+            s->possible[d / 64] |= (uint64_t)comes << (d % 64);
         }
+        s->has_possible = true;
     }
-    if (room_size(room) < need) {
-        return SIZE_MAX;
-    }
-    while (i > 0 && i < s->num_coming && s->coming[i].end_ms == s->coming[i - 1].end_ms &&
-           s->coming[i].end_ms != SCHED_NEVER) {
-        i++;
-    }
-    return i;
-}
-
-static bool place_then(struct sched *s, size_t job, uint64_t mask, size_t num_coming,
-                       int32_t *devices)
-{
-    free_map_set(s->whatif, sched_map(s, mask)->map);
-    for (size_t i = 0; i < num_coming; i++) {
-        const struct device_set *set = coming_set(s, &s->coming[i]);
-        for (int32_t k = 0; k < device_set_num(set); k++) {
-            if (sched_may_use(s, set->device[k], job, mask)) {
-                free_map_give(s->whatif, set->device[k]);
-            }
-        }
-    }
-    return place_find(s->whatif, &s->v->jobs[job].place, devices, NULL, NULL) == PLACE_OK;
+    return s->possible;
 }
 
 /* Without backfill nobody overtakes on any device that the job could use. */
@@ -158,35 +70,59 @@ static int32_t keep_all(struct sched *s, const struct want *w, int32_t **devices
     return num;
 }
 
-void reserve_try(struct sched *s, size_t job, uint64_t mask)
+static void keep(struct sched *s, size_t job, const struct want *w, struct reservation r)
 {
-    struct want *w = want_table_get(s->wants, s->seats[job].want);
-    if (s->num_reservations == SCHED_MAX_RESERVATIONS || is_covered(s, w)) {
-        return;
-    }
-    coming_build(s);
-    size_t moment = find_moment(s, job, mask);
-    int32_t num = s->v->jobs[job].num_devices;
-    int32_t *devices = sched_must(malloc(((size_t)num + 1) * sizeof *devices));
-    if (moment == SIZE_MAX || !place_then(s, job, mask, moment, devices)) {
-        free(devices);
-        return;
-    }
-    struct reservation *r = &s->reservations[s->num_reservations];
-    int64_t shadow_ms = moment > 0 ? s->coming[moment - 1].end_ms : s->v->now_ms;
-    if (!s->v->options->backfill) {
-        num = keep_all(s, w, &devices);
-    }
-    *r = (struct reservation){.job = job, .shadow_ms = shadow_ms, .devices = devices, .num = num};
-    for (int32_t i = 0; i < num; i++) {
-        s->reserved[devices[i]] |= (uint64_t)1 << s->num_reservations;
+    uint64_t bit = (uint64_t)1 << s->num_reservations;
+    for (int32_t i = 0; i < r.num; i++) {
+        s->reserved[r.devices[i]] |= bit;
+        s->possible[r.devices[i] / 64] &= ~((uint64_t)1 << (r.devices[i] % 64));
     }
     for (int32_t i = 0; i <= s->f->num_devices / 64; i++) {
         s->covered[i] |= w->suits[i];
     }
-    s->seats[job].reservation = s->num_reservations++;
-    s->num_maps = 1;
-    if (shadow_ms > s->v->now_ms) {
-        sched_wake(s, shadow_ms);
+    s->seats[job].reservation = s->num_reservations;
+    s->reservations[s->num_reservations++] = r;
+    s->num_maps = 1; /* the others lack it */
+}
+
+uint64_t reserve_all(const struct sched *s)
+{
+    return ((uint64_t)1 << s->num_reservations) - 1;
+}
+
+void reserve_try(struct sched *s, size_t job)
+{
+    struct want *w = want_table_get(s->wants, s->seats[job].want);
+    int32_t need = s->v->jobs[job].num_devices;
+    if (s->num_reservations == SCHED_MAX_RESERVATIONS || is_covered(s, w) ||
+        need >= w->impossible) {
+        return;
+    }
+    room_start(&s->room, w, reserve_possible(s));
+    if (room_size(&s->room) < need) {
+        w->impossible = room_size(&s->room) + 1;
+        return;
+    }
+    /* It starts later than now: whom it could pass now says nothing. */
+    uint64_t mask = reserve_all(s);
+    size_t moment = coming_moment(s, job, mask);
+    if (moment == SIZE_MAX) {
+        return;
+    }
+    struct reservation r = {.job = job, .num = need};
+    r.shadow_ms = moment > 0 ? s->coming[moment - 1].end_ms : s->v->now_ms;
+    r.devices = sched_must(malloc(((size_t)r.num + 1) * sizeof *r.devices));
+    free_map_set(s->whatif, sched_map(s, mask)->map);
+    coming_give(s, moment, job, mask, s->whatif);
+    if (place_find(s->whatif, &s->v->jobs[job].place, r.devices, NULL, NULL) != PLACE_OK) {
+        free(r.devices);
+        return;
+    }
+    if (!s->v->options->backfill) {
+        r.num = keep_all(s, w, &r.devices);
+    }
+    keep(s, job, w, r);
+    if (r.shadow_ms > s->v->now_ms) {
+        sched_wake(s, r.shadow_ms);
     }
 }

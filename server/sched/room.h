@@ -7,10 +7,17 @@
 
 #include "server/sched/want.h"
 
+struct room_cell {
+    int32_t first, num; /* devices, others between them if mixed */
+    int16_t type;
+    bool is_mixed;
+};
+
 struct room {
     const struct fabric *f;
     const struct want *want;
     int32_t *cell_of; /* of each device */
+    struct room_cell *cells;
     int32_t num_cells;
     int32_t *num; /* devices in each cell */
     int32_t groups[FABRIC_MAX_TYPES];
@@ -18,11 +25,9 @@ struct room {
 
 void room_init(struct room *r, const struct fabric *f);
 void room_deinit(struct room *r);
-/* Nothing is there; from now on devices count that suit w. */
-void room_start(struct room *r, const struct want *w);
+/* Devices count that suit w; there are those whose bits are set. */
+void room_start(struct room *r, const struct want *w, const uint64_t *bits);
 void room_add(struct room *r, int32_t device);
-/* Those whose bits are set, as far as it takes to have room for num. */
-void room_add_all(struct room *r, const uint64_t *bits, int32_t num);
 void room_drop(struct room *r, int32_t device);
 /* Devices in whole groups of one type, the most there are of one. */
 int32_t room_size(const struct room *r);

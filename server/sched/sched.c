@@ -40,6 +40,9 @@ int sched_new(struct sched **out, const struct fabric *f, struct error *err)
     s->claimant = sched_must(malloc(n * sizeof *s->claimant));
     s->reserved = sched_must(malloc(n * sizeof *s->reserved));
     s->covered = sched_must(malloc((n / 64 + 1) * sizeof *s->covered));
+    s->possible = sched_must(malloc((n / 64 + 1) * sizeof *s->possible));
+    s->claimed = sched_must(malloc((n / 64 + 1) * sizeof *s->claimed));
+    s->words = sched_must(malloc((n / 64 + 1) * sizeof *s->words));
     s->scratch = sched_must(malloc(n * sizeof *s->scratch));
     s->next_ms = SCHED_NEVER;
     *out = s;
@@ -57,7 +60,8 @@ static void forget_pass(struct sched *s)
         free(s->reservations[i].devices);
     }
     s->num_reservations = 0;
-    s->num_tries = s->num_preemptors = 0;
+    s->num_preemptors = 0;
+    s->looks = 0;
     s->next_ms = SCHED_NEVER;
 }
 
@@ -80,6 +84,9 @@ void sched_free(struct sched *s)
     free(s->claimant);
     free(s->reserved);
     free(s->covered);
+    free(s->possible);
+    free(s->claimed);
+    free(s->words);
     free(s->scratch);
     free(s->seats);
     free(s->order);
@@ -181,8 +188,6 @@ static void make_room(struct sched *s, const struct sched_view *v)
         s->tenant_cap = (size_t)v->num_tenants + 64;
         s->held = sched_must(realloc(s->held, s->tenant_cap * sizeof *s->held));
     }
-    s->coming = sched_must(
-        realloc(s->coming, (s->run_cap + (size_t)s->f->num_devices) * sizeof *s->coming));
 }
 
 /* A size that place_find may be asked for. */
@@ -224,6 +229,7 @@ static void begin_devices(struct sched *s)
         s->reserved[d] = 0;
     }
     memset(s->covered, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *s->covered);
+    memset(s->claimed, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *s->claimed);
     for (size_t i = 0; i < v->num_runs; i++) {
         s->stops[i] = false;
         for (int32_t k = 0; k < device_set_num(v->runs[i].devices); k++) {
@@ -269,6 +275,8 @@ static void begin_free(struct sched *s)
             }
         }
         w->num_fails = num;
+        w->num_tries = 0;
+        w->impossible = INT32_MAX;
         w->is_covered = false;
     }
 }
@@ -279,7 +287,7 @@ void sched_begin(struct sched *s, const struct sched_view *v)
     ASSERT(v->num_jobs < INT32_MAX && v->num_runs < INT32_MAX);
     forget_pass(s);
     s->v = v;
-    s->has_borrowed = false;
+    s->has_borrowed = s->has_coming = s->has_possible = false;
     make_room(s, v);
     begin_jobs(s);
     begin_devices(s);
@@ -288,6 +296,24 @@ void sched_begin(struct sched *s, const struct sched_view *v)
     begin_free(s);
     share_build(s);
     victim_build(s);
+}
+
+void sched_set_claimant(struct sched *s, int32_t device, int32_t job)
+{
+    uint64_t bit = (uint64_t)1 << (device % 64);
+    s->claimant[device] = job;
+    s->claimed[device / 64] &= ~bit;
+    s->claimed[device / 64] |= job == NO_JOB ? 0 : bit;
+}
+
+void sched_forget_claim(struct sched *s, size_t job)
+{
+    const struct device_set *claim = s->v->jobs[job].claim;
+    for (int32_t i = 0; s->seats[job].claims && i < claim->num; i++) {
+        sched_set_claimant(s, claim->device[i], NO_JOB);
+    }
+    s->seats[job].claims = false;
+    s->seats[job].claimed = 0;
 }
 
 void sched_start(struct sched *s, size_t job, const int32_t *devices)
@@ -303,15 +329,16 @@ void sched_start(struct sched *s, size_t job, const int32_t *devices)
     uint64_t reserved = 0;
     for (int32_t i = 0; i < j->num_devices; i++) {
         sched_take(s, devices[i]);
-        s->holder[devices[i]] = HOLDER_STARTED;
-        reserved |= s->reserved[devices[i]];
+        s->holder[devices[i]] = HOLDER_STARTED - (int32_t)(s->num_decisions - 1);
+        /* What a claim keeps was its own before it was anybody's reservation. */
+        reserved |= s->claimant[devices[i]] == (int32_t)job ? 0 : s->reserved[devices[i]];
     }
     if (reserved) {
         d->backfills = s->v->jobs[s->reservations[__builtin_ctzll(reserved)].job].id;
     }
     s->held[j->tenant] += j->num_devices - seat->claimed;
-    seat->claimed = 0;
     seat->outcome = OUTCOME_STARTS;
+    sched_forget_claim(s, job);
 }
 
 static bool start_on_free(struct sched *s, size_t job, uint64_t mask)
@@ -322,10 +349,9 @@ static bool start_on_free(struct sched *s, size_t job, uint64_t mask)
         return false;
     }
     const struct open_map *m = sched_map(s, mask);
-    room_start(&s->room, w);
-    room_add_all(&s->room, m->bits, j->num_devices);
+    room_start(&s->room, w, m->bits);
     if (room_size(&s->room) < j->num_devices) {
-        want_failed(w, mask, j->num_devices);
+        want_failed(w, mask, room_size(&s->room) + 1);
         return false;
     }
     if (place_find(m->map, &j->place, s->scratch, NULL, NULL) != PLACE_OK) {
@@ -351,12 +377,12 @@ static void walk_job(struct sched *s, size_t job)
     if ((within && start_on_free(s, job, mask)) || !sched_is_sane(s->f, &s->v->jobs[job])) {
         return;
     }
-    if (preempt_try(s, job, mask)) {
+    if (preempt_try(s, job)) {
         return;
     }
     seat->outcome = within ? OUTCOME_WAITS : OUTCOME_LIMIT;
     if (within) {
-        reserve_try(s, job, mask);
+        reserve_try(s, job);
     }
 }
 

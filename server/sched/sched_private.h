@@ -10,11 +10,11 @@
  * more than a few are rare. */
 #define SCHED_MAX_RESERVATIONS 32
 #define SCHED_MAX_PREEMPTORS 8
-#define SCHED_MAX_TRIES 64   /* to find victims */
+#define SCHED_MAX_LOOKS 128  /* for victims, at each device */
 #define SCHED_MAX_WANTS 4096 /* remembered from pass to pass */
 
 #define HOLDER_NONE (-1)
-#define HOLDER_STARTED (-2) /* by this pass */
+#define HOLDER_STARTED (-2) /* by this pass; less the number of the decision */
 #define NO_JOB (-1)
 
 enum outcome {
@@ -51,16 +51,12 @@ struct open_map {
     uint64_t mask;
 };
 
-struct coming { /* a run's devices, and when they come free at the latest, as far as is known */
+/* Devices that come free at the latest at end_ms, as far as is known. */
+struct coming {
     int64_t end_ms;
-    int64_t started_ms;
-    int32_t run;  /* -1: a start of this pass */
-    size_t start; /* in decisions */
-};
-
-struct sched_try { /* found no victims */
-    int32_t want, tenant, priority, num;
-    uint64_t mask;
+    int64_t started_ms, id;       /* for the order */
+    const struct device_set *set; /* borrowed */
+    int32_t claimant;             /* of a claim: its job; NO_JOB */
 };
 
 struct sched {
@@ -75,17 +71,22 @@ struct sched {
     int32_t *holder;    /* index of a run, HOLDER_x */
     int32_t *claimant;  /* index of a job, NO_JOB */
     uint64_t *reserved; /* bits of reservations */
-    uint64_t *covered;  /* bitset: a reservation looks after it */
+    uint64_t *covered;  /* bits: a reservation looks after it */
+    uint64_t *claimed;  /* bits */
+    uint64_t *possible; /* bits; reserve_possible */
+    uint64_t *words;    /* bits, for a look */
+    bool has_possible;
     int32_t *scratch;
     /* By job, by place, by run, by tenant: */
     struct seat *seats;
     size_t *order;
     bool *stops, *borrowed;
-    struct coming *coming;
-    size_t num_coming;
     int64_t *held;
     size_t job_cap, run_cap, tenant_cap;
     bool has_borrowed;
+    struct coming *coming; /* sorted; valid for so many decisions */
+    size_t num_coming, coming_cap, coming_decisions;
+    bool has_coming;
     int64_t min_victim_priority;
     bool has_backfilled;
 
@@ -95,8 +96,8 @@ struct sched {
     struct open_map maps[SCHED_MAX_RESERVATIONS + 1];
     int32_t num_maps; /* that are valid */
     struct free_map *whatif;
-    struct sched_try tries[SCHED_MAX_TRIES];
-    int32_t num_tries, num_preemptors;
+    int32_t num_preemptors;
+    int64_t looks; /* at devices, for victims; bounded */
 
     struct sched_decision *decisions;
     size_t num_decisions, decision_cap;
@@ -112,11 +113,14 @@ struct sched_decision *sched_decide(struct sched *s, enum sched_kind kind, size_
 bool sched_may_use(const struct sched *s, int32_t device, size_t job, uint64_t mask);
 /* Free for a job that must keep off the reservations in mask. */
 const struct open_map *sched_map(struct sched *s, uint64_t mask);
+void sched_set_claimant(struct sched *s, int32_t device, int32_t job);
 /* Nobody else gets it in this pass. */
 void sched_take(struct sched *s, int32_t device);
 /* Its size is one that place_find may be asked for. */
 bool sched_is_sane(const struct fabric *f, const struct sched_job *j);
 void sched_start(struct sched *s, size_t job, const int32_t *devices);
+/* Its devices aren't free for others in this pass, but in the next. */
+void sched_forget_claim(struct sched *s, size_t job);
 /* a + b, SCHED_NEVER where that is more; b >= 0. */
 int64_t sched_add_ms(int64_t a, int64_t b);
 void sched_wake(struct sched *s, int64_t at_ms);
@@ -140,25 +144,37 @@ void claim_build(struct sched *s);
 /* START or wait. */
 void claim_walk(struct sched *s, size_t job);
 
+/* ---- coming.c ---- */
+int64_t coming_end_ms(const struct sched *s, size_t run);
+/* The run leaves anyway. */
+bool coming_leaves(const struct sched *s, size_t run);
+void coming_build(struct sched *s);
+/* How many of coming it takes until there is room for the job; SIZE_MAX = all aren't enough. */
+size_t coming_moment(struct sched *s, size_t job, uint64_t mask);
+/* Frees the first num of them in m, as far as the job may have them. */
+void coming_give(struct sched *s, size_t num, size_t job, uint64_t mask, struct free_map *m);
+
 /* ---- reserve.c ---- */
-/* Of a job that would end then: the reservations that it must keep off. */
+/* The reservations that a job must keep off which starts now. */
 uint64_t reserve_mask(const struct sched *s, size_t job);
-void reserve_try(struct sched *s, size_t job, uint64_t mask);
-int64_t reserve_end_ms(const struct sched *s, const struct sched_run *r, bool stops);
-/* The run leaves anyway, for nobody or for job. */
-bool reserve_leaves(const struct sched *s, size_t run);
+/* One that starts later: all there are. */
+uint64_t reserve_all(const struct sched *s);
+void reserve_try(struct sched *s, size_t job);
+/* Bits: it may come free some day, and isn't reserved. */
+const uint64_t *reserve_possible(struct sched *s);
 
 /* ---- victim.c ---- */
-size_t victim_list(struct sched *s, size_t job, size_t *runs);
+void victim_build(struct sched *s);
 /* Before all: is there any sense in a look? */
 bool victim_may_exist(const struct sched *s, size_t job);
-void victim_build(struct sched *s);
+bool victim_is_one(const struct sched *s, size_t run, size_t job, bool reclaims);
+bool victim_is_backfilled(const struct sched *s, size_t job);
+size_t victim_list(struct sched *s, size_t job, size_t *runs);
 /* Wakes when a run has run long enough to be one. */
 void victim_wake(struct sched *s);
-bool victim_is_backfilled(const struct sched *s, size_t job);
 
 /* ---- preempt.c ---- */
 /* True: CLAIM and STOPs were decided. */
-bool preempt_try(struct sched *s, size_t job, uint64_t mask);
+bool preempt_try(struct sched *s, size_t job);
 
 #endif

@@ -83,6 +83,11 @@ static enum rank rank_of(const struct sched *s, size_t run, const struct sched_j
     return !is_lower ? RANK_NONE : s->borrowed[run] ? RANK_BORROWED : RANK_OTHER;
 }
 
+bool victim_is_one(const struct sched *s, size_t run, size_t job, bool reclaims)
+{
+    return rank_of(s, run, &s->v->jobs[job], reclaims) != RANK_NONE;
+}
+
 struct entry {
     enum rank rank;
     int64_t lost; /* device-milliseconds */

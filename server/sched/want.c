@@ -166,6 +166,7 @@ static void add_range(const struct fabric *f, struct want *w, int32_t first, int
         bool is_cpu = f->types[d->type].is_cpu;
         if ((any || d->type == type) && !(w->cpu_only && !is_cpu) && !(w->gpu_only && is_cpu) &&
             (d->mem_bytes == 0 || d->mem_bytes >= w->mem_bytes)) {
+            w->num_suits += !want_suits(w, i);
             w->suits[i / 64] |= (uint64_t)1 << (i % 64);
         }
     }
@@ -256,5 +257,32 @@ void want_failed(struct want *w, uint64_t mask, int32_t num)
     }
     if (w->num_fails < WANT_MAX_FAILS) {
         w->fails[w->num_fails++] = (struct want_fail){.mask = mask, .num = num};
+    }
+}
+
+bool want_has_tried(const struct want *w, const struct want_try *t)
+{
+    for (int32_t i = 0; i < w->num_tries; i++) {
+        const struct want_try *k = &w->tries[i];
+        if (k->tenant == t->tenant && t->priority <= k->priority && t->num >= k->num &&
+            (k->reclaims || !t->reclaims)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void want_tried(struct want *w, const struct want_try *t)
+{
+    for (int32_t i = 0; i < w->num_tries; i++) {
+        struct want_try *k = &w->tries[i];
+        if (k->tenant == t->tenant && k->priority <= t->priority && k->num >= t->num &&
+            (t->reclaims || !k->reclaims)) {
+            *k = *t;
+            return;
+        }
+    }
+    if (w->num_tries < WANT_MAX_TRIES) {
+        w->tries[w->num_tries++] = *t;
     }
 }

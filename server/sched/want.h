@@ -7,11 +7,19 @@
 #include "plan/place.h"
 
 #define WANT_MAX_FAILS 16
+#define WANT_MAX_TRIES 32
+#define WANT_FEW 64 /* devices; most wants have many more, or a node's */
 
 /* On the free devices but those of the reservations in mask, num don't fit. */
 struct want_fail {
     uint64_t mask;
     int32_t num;
+};
+
+/* For a job of that tenant and priority no victims are to be found that make room for num. */
+struct want_try {
+    int32_t tenant, priority, num;
+    bool reclaims;
 };
 
 struct want {
@@ -24,9 +32,14 @@ struct want {
     int32_t tensor;
 
     uint64_t *suits; /* a bit for each device */
+    int32_t num_suits;
     struct want_fail fails[WANT_MAX_FAILS];
     int32_t num_fails;
-    bool is_covered; /* of this pass: a reservation looks after each device that suits */
+    /* Of this pass: */
+    struct want_try tries[WANT_MAX_TRIES];
+    int32_t num_tries;
+    int32_t impossible; /* so many devices will never be free together */
+    bool is_covered;    /* a reservation looks after each device that suits */
 };
 
 struct want_table;
@@ -48,5 +61,7 @@ static inline bool want_suits(const struct want *w, int32_t device)
 /* num isn't to be had with the reservations in mask excluded: known from before? */
 bool want_has_failed(const struct want *w, uint64_t mask, int32_t num);
 void want_failed(struct want *w, uint64_t mask, int32_t num);
+bool want_has_tried(const struct want *w, const struct want_try *t);
+void want_tried(struct want *w, const struct want_try *t);
 
 #endif

@@ -33,6 +33,12 @@ static void add_holder(struct sched_reason *out, int64_t id)
     }
 }
 
+static void add_job(const struct sched *s, size_t job, struct sched_reason *out)
+{
+    const struct sched_job *j = &s->v->jobs[job];
+    add_holder(out, j->hidden ? -1 : j->id);
+}
+
 /* Who has the devices that the job is to get; without a reservation, any that it could use. */
 static void list_holders(const struct sched *s, size_t job, struct sched_reason *out)
 {
@@ -48,9 +54,10 @@ static void list_holders(const struct sched *s, size_t job, struct sched_reason 
         if (s->holder[d] >= 0) {
             const struct sched_run *r = &v->runs[s->holder[d]];
             add_holder(out, r->hidden ? -1 : r->id);
+        } else if (s->holder[d] <= HOLDER_STARTED) {
+            add_job(s, s->decisions[HOLDER_STARTED - s->holder[d]].job, out);
         } else if (s->claimant[d] != NO_JOB && s->claimant[d] != (int32_t)job) {
-            const struct sched_job *j = &v->jobs[s->claimant[d]];
-            add_holder(out, j->hidden ? -1 : j->id);
+            add_job(s, (size_t)s->claimant[d], out);
         }
     }
 }
