@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/placement.h"
+#include "server/attempts.h"
 #include "server/dependencies.h"
+#include "server/msg.h"
 #include "server/tenants.h"
 
 /* What is expected of a gang that has been told to stop, and of one that has ended. */
@@ -42,35 +45,45 @@ static struct sched_options options_of(const struct controller *c)
 
 /* ---- jobs that wait ---- */
 
-static struct place_request place_of(const struct job *j)
+/* Memory of a rank matters where devices differ in theirs. Known from submit on; after a restart of
+ * the controller found out when it is needed. */
+static int64_t mem_of(struct controller *c, struct job *j)
 {
-    struct place_request r = {.data = j->row.devices,
-                              .pipeline = 1,
-                              .context = 1,
-                              .tensor = 1,
-                              .expert = 1,
-                              .type = "any",
-                              /* All that a launcher reaches; cuda is refused at submit. */
-                              .cpu_only = true};
-    const ParallelChoice *choice = j->spec ? j->spec->parallel : NULL;
-    if (choice && choice->choice_case == PARALLEL_CHOICE__CHOICE_LAYOUT) {
-        const ParallelSpec *p = choice->layout;
-        int64_t num = p->data * p->pipeline * p->context * p->tensor;
-        if (num == j->row.devices) { /* all bounded, and checked, by spec_check */
-            r.data = (int32_t)p->data;
-            r.pipeline = (int32_t)p->pipeline;
-            r.context = (int32_t)p->context;
-            r.tensor = (int32_t)p->tensor;
-            r.expert = (int32_t)p->expert;
-            r.shard = p->zero_stage > 0 ? (int32_t)p->shard_size : 0;
+    Plan *plan;
+    struct error why;
+    if (j->mem_bytes < 0 && j->spec && j->facts) {
+        j->mem_bytes = 0; /* not known */
+        if (attempts_plan(c, j->spec, j->facts, NULL, 0, &plan, &why) == 0) {
+            j->mem_bytes = plan->memory ? plan->memory->total_bytes : 0;
+            msg_free(plan);
         }
     }
-    const ResourcesSpec *s = j->spec ? j->spec->resources : NULL;
-    if (s) {
-        r.type = s->type ? s->type : "any";
-        r.nodes = (const char *const *)s->nodes;
-        r.num_nodes = s->n_nodes;
+    return j->mem_bytes > 0 ? j->mem_bytes : 0;
+}
+
+static bool differ_in_memory(const struct fabric *f)
+{
+    for (int32_t i = 1; i < f->num_devices; i++) {
+        if (f->devices[i].mem_bytes != f->devices[0].mem_bytes) {
+            return true;
+        }
     }
+    return false;
+}
+
+static struct place_request place_of(struct controller *c, struct job *j, bool with_memory)
+{
+    struct place_request r = {.data = 0};
+    if (!j->spec || !placement_request(&r, j->spec, NULL, with_memory ? mem_of(c, j) : 0) ||
+        (int64_t)r.data * r.pipeline * r.context * r.tensor != j->row.devices) {
+        r = (struct place_request){.data = j->row.devices,
+                                   .pipeline = 1,
+                                   .context = 1,
+                                   .tensor = 1,
+                                   .expert = 1,
+                                   .type = "any"};
+    }
+    r.cpu_only = true; /* all that a launcher reaches; cuda is refused at submit */
     return r;
 }
 
@@ -95,8 +108,8 @@ static int is_ready(struct controller *c, struct job *j, bool *out, struct error
     return 0;
 }
 
-static int add_job(struct controller *c, struct job *j, bool hidden, struct attempts_view *v,
-                   struct error *err)
+static int add_job(struct controller *c, struct job *j, const char *tenant, bool with_memory,
+                   struct attempts_view *v, struct error *err)
 {
     bool ready;
     if (is_ready(c, j, &ready, err) != 0) {
@@ -108,12 +121,12 @@ static int add_job(struct controller *c, struct job *j, bool hidden, struct atte
                                     .tenant = j->tenant,
                                     .priority = j->row.priority,
                                     .num_devices = j->row.devices,
-                                    .place = place_of(j),
+                                    .place = place_of(c, j, with_memory),
                                     .waits_since_ms = j->queued_ms,
                                     .limit_ms = limit_ms_of(c, j),
                                     .evictions = j->row.evictions,
                                     .ready = ready,
-                                    .hidden = hidden,
+                                    .hidden = tenant && strcmp(tenant, j->row.tenant) != 0,
                                     .claim = j->claim.now};
     return 0;
 }
@@ -216,6 +229,7 @@ int attempts_view_make(struct controller *c, const char *tenant, struct attempts
 {
     size_t all = controller_num_jobs(c), active = controller_num_active(c);
     const struct topology *t = controller_topology(c);
+    bool with_memory = differ_in_memory(t->fabric);
     memset(v, 0, sizeof *v);
     v->options = options_of(c);
     v->jobs = malloc((all + 1) * sizeof *v->jobs);
@@ -225,8 +239,7 @@ int attempts_view_make(struct controller *c, const char *tenant, struct attempts
     ASSERT(v->jobs && v->job_of && v->runs && v->run_of);
     for (size_t i = 0; i < all; i++) {
         struct job *j = controller_job_at(c, i);
-        bool hidden = tenant && strcmp(tenant, j->row.tenant) != 0;
-        if (j->row.state == JOB_QUEUED && add_job(c, j, hidden, v, err) != 0) {
+        if (j->row.state == JOB_QUEUED && add_job(c, j, tenant, with_memory, v, err) != 0) {
             attempts_view_free(v);
             return -1;
         }

@@ -39,7 +39,8 @@ struct job {
     /* Guesses for the scheduler: nothing is put back. */
     int64_t saved_ms; /* when its newest checkpoint came */
     int64_t step_at_ms;
-    double pace_ms; /* a step takes so long; 0 = not known */
+    double pace_ms;    /* a step takes so long; 0 = not known */
+    int64_t mem_bytes; /* of a rank; 0 = not known, -1 = not looked at yet */
     int64_t not_before_ms;
     int32_t tenant;       /* index in controller_tenants */
     int64_t began_ms;     /* since then this controller sees its attempt hold devices */

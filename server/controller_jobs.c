@@ -35,6 +35,7 @@ static struct job *insert_job(struct controller *c, const struct job_row *row)
     j->row = *row;
     j->tenant = tenants_add(c->tenants, row->tenant);
     j->since_ms = j->moved_ms = j->queued_ms = c->now_ms;
+    j->mem_bytes = -1;
     if (c->num_jobs == c->cap_jobs) {
         c->cap_jobs = c->cap_jobs ? 2 * c->cap_jobs : 64;
         c->jobs = realloc(c->jobs, c->cap_jobs * sizeof(struct job *));

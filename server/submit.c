@@ -162,6 +162,7 @@ static int store_new(struct controller *c, struct probe_mail *m, JobSpec *spec, 
     if (controller_add(c, &row, spec, (ProbeReply *)text_clone(&m->reply->base), &j, err) != 0) {
         return -1;
     }
+    j->mem_bytes = plan->memory ? plan->memory->total_bytes : 0;
     if (r->idempotency_key && *r->idempotency_key &&
         store_key_insert(controller_store(c), who->tenant, who->user, r->idempotency_key, j->row.id,
                          err) != 0) {

@@ -72,13 +72,13 @@ class QueueTest(unittest.TestCase):
     def test_a_job_starts_when_those_it_waits_for_have_succeeded(self):
         """[24] after: JOB; also over a restart of the controller."""
         s = self.start()
-        first = s.submit(s.spec("first", steps=400, tags=["ms=20"]))
+        first = s.submit(s.spec("first", steps=150, tags=["ms=20"]))
         spec = s.spec("second", steps=2)
         spec.after.append(first)
         second = s.submit(spec)
         wait_for("steps", lambda: s.get(first).step > 0)
         words = self.why(second).reasons[0]
-        self.assertRegex(words, f"waits for job {first} \\(RUNNING, step \\d+ of 400\\)")
+        self.assertRegex(words, f"waits for job {first} \\(RUNNING, step \\d+ of 150\\)")
         s.kill()
         s.start()
         self.assertEqual("JOB_QUEUED", s.state(second))
@@ -143,6 +143,18 @@ class QueueTest(unittest.TestCase):
         s.wait_state(job, "FAILED")
         self.assertGreater(s.get(job).step, j.step)
 
+    def test_a_time_limit_goes_on_over_a_restart_of_the_controller(self):
+        """[2]"""
+        s = self.start()
+        spec = s.spec("limited", steps=100000, tags=["ms=10"])
+        spec.time_limit_s = 2
+        job = s.submit(spec)
+        s.wait_state(job, "RUNNING")
+        s.kill()
+        s.start()
+        s.wait_state(job, "FAILED")
+        self.assertEqual(("time-limit", 1), (s.get(job).cause, s.get(job).attempt))
+
     def test_who_ignores_its_time_limit_is_killed_after_the_grace(self):
         s = self.start(4, "--scheduler", "grace_s=1")
         spec = s.spec("deaf", steps=1000000, tags=["deaf", "stubborn", "ms=10"])
@@ -176,7 +188,7 @@ class QueueTest(unittest.TestCase):
 
     def test_a_victim_saves_at_a_step_and_goes_on_from_there(self):
         s = self.start()
-        low = self.gang("low", 4, "low", steps=300)
+        low = self.gang("low", 4, "low", steps=120)
         self.wait_steps(low)
         high = self.gang("high", 4, "high", steps=5)
         s.wait_state(high, "SUCCEEDED")
@@ -195,8 +207,8 @@ class QueueTest(unittest.TestCase):
         self.assertEqual(f"from the checkpoint of step {saved}", moves[4].message)
         self.assertLess(stop.time_us, s.get(high).started_us)
         curve = s.curve(low)
-        self.assertEqual(list(range(1, 301)), [row[0] for row in curve])
-        self.assertEqual([10.0 / n + 1.0 / 3.0 for n in range(1, 301)], [row[2] for row in curve])
+        self.assertEqual(list(range(1, 121)), [row[0] for row in curve])
+        self.assertEqual([10.0 / n + 1.0 / 3.0 for n in range(1, 121)], [row[2] for row in curve])
 
     def test_a_victim_that_does_not_stop_is_killed_after_the_grace(self):
         s = self.start(4, "--scheduler", "grace_s=1")
@@ -239,6 +251,7 @@ class QueueTest(unittest.TestCase):
             s.start()
             self.assertEqual("JOB_STOPPING", s.state(low))
         self.assertIn(low, self.why(high).holders)
+        self.assertTrue(any("kept for it" in e.message for e in self.events(high, "note")))
         s.wait_state(high, "SUCCEEDED")
         wait_for("the others", lambda: s.state(small) == "JOB_RUNNING" and s.get(low).attempt == 2)
         self.assertLess(s.get(high).started_us, s.get(small).started_us)
@@ -275,7 +288,7 @@ class QueueTest(unittest.TestCase):
     def test_evictions_of_a_job_are_bounded(self):
         """[17]"""
         s = self.start(4, "--scheduler", "max_evictions=1")
-        low = self.gang("low", 4, "low", steps=400)
+        low = self.gang("low", 4, "low", steps=120)
         self.wait_steps(low)
         first = self.gang("first", 4, "high", steps=5)
         s.wait_state(first, "SUCCEEDED")
@@ -301,6 +314,53 @@ class QueueTest(unittest.TestCase):
         self.assertEqual("JOB_QUEUED", s.state(equal))
         self.wait_steps(high, 10)
         self.assertEqual("JOB_RUNNING", s.state(high))
+
+    # ---- a host that is split into nodes -----------------------------------------------------
+
+    def start_split(self, *args):
+        (self.folder / "cluster.yaml").write_text("""nodes:
+- {name: a0, switches: [a], devices: [{type: cpu, count: 2}]}
+- {name: a1, switches: [a], devices: [{type: cpu, count: 2}]}
+- {name: b0, switches: [b], devices: [{type: cpu, count: 2}]}
+- {name: b1, switches: [b], devices: [{type: cpu, count: 2}]}
+""")
+        return self.start(None, "--cluster", self.folder / "cluster.yaml", *args)
+
+    def nodes_of(self, job):
+        return {name.split(":")[0] for name in self.server.get(job).device_names}
+
+    def test_no_more_jobs_are_stopped_than_need_be_and_the_lowest_first(self):
+        """[20] Four runs of two devices each: who needs two stops the lowest, who needs four stops
+        the next lowest and one more."""
+        s = self.start_split()
+        lows = [self.gang(f"low{i}", 2, priority) for i, priority in
+                enumerate(["normal", "low", "normal", "300"])]
+        for job in lows:
+            self.wait_steps(job)
+        high = self.gang("high", 2, "high")
+        s.wait_state(high, "RUNNING")
+        wait_for("the victim", lambda: s.get(lows[1]).evictions == 1)
+        self.assertEqual([0, 1, 0, 0], [s.get(job).evictions for job in lows])
+        self.assertEqual("JOB_QUEUED", s.state(lows[1]))
+        more = self.gang("more", 4, "high")
+        s.wait_state(more, "RUNNING")
+        evicted = [s.get(job).evictions for job in lows]
+        self.assertEqual(3, sum(evicted))
+        self.assertEqual(1, evicted[3])
+
+    def test_a_pinned_job_stops_only_what_is_in_its_way(self):
+        s = self.start_split()
+        lows = [self.gang(f"low{i}", 2, "low") for i in range(4)]
+        for job in lows:
+            self.wait_steps(job)
+        spec = s.spec("pinned", steps=20, tags=["ms=20"], devices=2)
+        spec.priority = "high"
+        spec.resources.nodes.append("b0")
+        there = [job for job in lows if self.nodes_of(job) == {"b0"}]
+        high = s.submit(spec)
+        s.wait_state(high, "SUCCEEDED")
+        self.assertEqual([int(job in there) for job in lows], [s.get(job).evictions for job in lows])
+        wait_for("it to run again", lambda: s.get(there[0]).attempt == 2)
 
     # ---- order -------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Real training that is disturbed gives the same curve, bit for bit: a rank that is killed, a
-tandem-node that is killed, a controller that is killed, a pause."""
+tandem-node that is killed, a controller that is killed, a pause, preemption to other devices."""
 import os
 import pathlib
 import shutil
@@ -13,6 +13,10 @@ from bench_of_programs import (DEADLINE, Server, link_programs, make_stubs, new_
                                wait_for)
 
 STEPS = 40
+CLUSTER = """nodes:
+- {name: a, devices: [{type: cpu, count: 2}]}
+- {name: b, devices: [{type: cpu, count: 2}]}
+"""
 
 
 def setUpModule():
@@ -20,7 +24,9 @@ def setUpModule():
     folder = new_folder()
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "tandem-rank")
-    server = Server(m, folder, programs)
+    (folder / "cluster.yaml").write_text(CLUSTER)
+    server = Server(m, folder, programs, None, ["--cluster", folder / "cluster.yaml",
+                                                "--scheduler", "min_run_s=0"])
     job = server.submit(spec("undisturbed"))
     server.wait_state(job, "SUCCEEDED")
     undisturbed = [row[:1] + row[2:] for row in server.curve(job)]
@@ -92,6 +98,39 @@ class Disturbed(unittest.TestCase):
             if got.attempt == 2:
                 break
         self.assertEqual(got.attempt, 2)
+
+    def test_preemption_to_other_devices(self):
+        """[17] The next attempt goes on from the stop's own checkpoint, wherever there is room."""
+        def where(job):
+            return [name.split(":")[0] for name in server.get(job).device_names]
+
+        def disturb(job):
+            before.extend(where(job))
+            high = spec("high")
+            high.priority, high.parallel.layout.data, high.training.steps = "high", 4, 2000
+            other = server.submit(high)
+            server.wait_state(job, "QUEUED", "SUCCEEDED")
+            # What it had is another's by now; it gets the rest.
+            first = spec("first")
+            first.priority, first.training.steps = "high", 100000
+            first.resources.nodes.extend(before)
+            blocker.append(server.submit(first))
+            server.jobs.Cancel(m.jobs.JobRef(job=str(other)), timeout=DEADLINE)
+            wait_for("new devices", lambda: server.get(job).attempt == 2)
+            after.extend(where(job))
+        for _ in range(10):  # a quick run may be over before it hears of it
+            before, after, blocker = [], [], []
+            got, curve = self.run_disturbed("preempted", disturb)
+            for job in blocker:
+                server.jobs.Cancel(m.jobs.JobRef(job=str(job)), timeout=DEADLINE)
+                server.wait_state(job, "CANCELLED")
+            if got.evictions:
+                break
+        self.assertEqual((1, 2, 0), (got.evictions, got.attempt, got.restarts))
+        saved = [e.step for e in got.events if e.kind == "checkpoint" and e.attempt == 1][-1]
+        self.assertEqual({1: list(range(1, saved + 1)), 2: list(range(saved + 1, STEPS + 1))},
+                         {a: [row[0] for row in curve if row[1] == a] for a in (1, 2)})
+        self.assertFalse(set(before) & set(after), "it had to go elsewhere")
 
 
 if __name__ == "__main__":
