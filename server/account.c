@@ -1,13 +1,18 @@
 #include "server/account.h"
 
+/* 2,000 years: a clock that says so is wrong. */
+#define HELD_US_MAX ((int64_t)1 << 56)
+
 int64_t account_held_us(const struct account_span *s)
 {
     int64_t seen_ms = s->now_ms > s->since_ms ? s->now_ms - s->since_ms : 0;
     int64_t seen_us = seen_ms < INT64_MAX / 1000 ? 1000 * seen_ms : INT64_MAX;
     int64_t wall_us;
+    seen_us = seen_us < HELD_US_MAX ? seen_us : HELD_US_MAX;
     if (s->whole || __builtin_sub_overflow(s->wall_us, s->created_us, &wall_us)) {
         return seen_us;
     }
+    wall_us = wall_us < HELD_US_MAX ? wall_us : HELD_US_MAX;
     return wall_us > seen_us ? wall_us : seen_us;
 }
 

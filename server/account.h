@@ -7,8 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* More than all devices there may be for a century; below what a sum of many would overflow. */
-#define ACCOUNT_MOST_US ((int64_t)1 << 59)
+#include "server/store/rows.h"
+
+#define ACCOUNT_MOST_US ATTEMPT_DEVICE_US_MAX
 
 struct account_span {
     bool whole;         /* since_ms is its beginning */

@@ -49,7 +49,9 @@ void attempts_set_condition(struct controller *c, struct job *j, enum attempt_co
                                           .wall_us = controller_wall_us(c)};
         tenants_hold(controller_tenants(c), j->tenant, -j->row.devices, held.now_ms);
         a->ended_us = a->ended_us ? a->ended_us : held.wall_us;
-        a->device_us = account_device_us(a->num_devices, account_held_us(&held));
+        int64_t held_us = account_held_us(&held);
+        a->device_us = account_device_us(a->num_devices, held_us);
+        a->gone_us = a->created_us + held_us;
         controller_set_devices(c, j, NULL);
         controller_schedule(c); /* devices are free */
     }

@@ -86,6 +86,11 @@ static void list_audit(void *ctx, struct call *c, const ProtobufCMessage *r)
     app_to_query(ctx, c, r, admin_list_audit);
 }
 
+static void get_usage(void *ctx, struct call *c, const ProtobufCMessage *r)
+{
+    app_to_owner(ctx, c, r, admin_get_usage);
+}
+
 #define ADMIN "/tandem.v1.Admin/"
 
 const struct method svc_admin_methods[] = {
@@ -116,5 +121,8 @@ const struct method svc_admin_methods[] = {
      NULL, NULL},
     {ADMIN "ListAudit", METHOD_UNARY, METHOD_TENANT_ADMIN, &list_audit_request__descriptor,
      list_audit, NULL, NULL},
+    /* Of its own tenant. */
+    {ADMIN "GetUsage", METHOD_UNARY, METHOD_VIEWER, &get_usage_request__descriptor, get_usage, NULL,
+     NULL},
     {0},
 };

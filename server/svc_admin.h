@@ -22,6 +22,9 @@ int admin_create_token(void *controller, struct mail *m, struct error *err);
 int admin_rotate_token(void *controller, struct mail *m, struct error *err);
 int admin_revoke_token(void *controller, struct mail *m, struct error *err);
 
+/* Asks the owner first, then the query thread. */
+int admin_get_usage(void *controller, struct mail *m, struct error *err);
+
 /* ---- query thread ---- */
 int admin_list_tenants(void *query, struct mail *m, struct error *err);
 int admin_list_users(void *query, struct mail *m, struct error *err);

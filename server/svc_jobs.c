@@ -2,10 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/app.h"
 #include "server/attempts.h"
 #include "server/audit.h"
 #include "server/job.h"
+#include "server/job_use.h"
 #include "server/msg.h"
 #include "server/rights.h"
 #include "server/submit.h"
@@ -165,13 +167,9 @@ static int run_get(void *query, struct mail *m, struct error *err)
         store_job_spec(q->reader, row.id, &spec, NULL);
         job = job_message(&row, q->data_dir, spec, true);
         msg_free(spec);
-        struct buf devices = {0};
-        const struct attempt_row *a = &row.attempt;
-        if (a->number && a->condition != ATTEMPT_GONE &&
-            store_attempt_devices(q->reader, row.id, a->number, &devices, NULL) == 1) {
-            job_set_devices(job, devices.data);
-        }
-        buf_free(&devices);
+        rc = job_use_add(q->reader, &row, clock_wall_us(), true, job, err);
+    }
+    if (rc == 0) {
         rc = store_event_list(q->reader, row.id, NULL, 0, EVENTS_MAX, push_event, job, err);
     }
     store_end_read(q->reader);
@@ -207,17 +205,23 @@ static int run_list(void *query, struct mail *m, struct error *err)
         return -1;
     }
     ListJobsReply *reply = msg_new(&list_jobs_reply__descriptor);
-    for (size_t i = 0; i < num; i++) {
+    int64_t now_us = clock_wall_us();
+    int rc = 0;
+    for (size_t i = 0; i < num && rc == 0; i++) {
         JobSpec *spec = NULL;
         store_job_spec(q->reader, rows[i].id, &spec, NULL);
-        msg_push(&reply->jobs, &reply->n_jobs, job_message(&rows[i], q->data_dir, spec, false));
+        Job *job = job_message(&rows[i], q->data_dir, spec, false);
+        msg_push(&reply->jobs, &reply->n_jobs, job);
+        rc = job_use_add(q->reader, &rows[i], now_us, false, job, err);
         msg_free(spec);
     }
     MSG_SET(reply, next_before_id, num == (size_t)size ? rows[num - 1].id : 0);
     free(rows);
-    call_reply(m->call, &reply->base);
+    if (rc == 0) {
+        call_reply(m->call, &reply->base);
+    }
     msg_free(reply);
-    return 0;
+    return rc;
 }
 
 /* ---- io threads ---- */

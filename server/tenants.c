@@ -52,6 +52,11 @@ void tenants_free(struct tenants *t)
     free(t);
 }
 
+double tenants_half_life_h(const struct tenants *t)
+{
+    return t->half_life_s / 3600;
+}
+
 /* Where name is in by_name, or would be. */
 static int32_t slot_of(const struct tenants *t, const char *name)
 {

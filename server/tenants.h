@@ -26,6 +26,7 @@ struct tenant_quota {
 /* half_life_h: 0 = use doesn't count. */
 struct tenants *tenants_new(double half_life_h);
 void tenants_free(struct tenants *t);
+double tenants_half_life_h(const struct tenants *t);
 
 /* -1: not there. */
 int32_t tenants_find(const struct tenants *t, const char *name);

@@ -8,8 +8,6 @@
 #include "clients/cli/verbs.h"
 #include "clients/cli/why.h"
 
-enum { MAX_DEVICE_NAMES = 8 };
-
 void show_label(const struct cli *cli, const char *name)
 {
     printf("%s%-11s%s", cli->colour ? "\033[2m" : "", name, cli->colour ? "\033[0m" : "");
@@ -67,19 +65,14 @@ static void print_layout(const struct cli *cli, const Job *j)
                (long long)t->micro_batch_size, t->precision ? t->precision : "fp32");
     }
     printf("\n");
-    show_label(cli, "devices");
-    printf("%lld", (long long)j->devices);
-    for (size_t i = 0; i < j->n_device_names && i < MAX_DEVICE_NAMES; i++) {
-        printf("%s%s", i ? ", " : ": ", j->device_names[i]);
-    }
-    if (j->n_device_names > MAX_DEVICE_NAMES) {
-        printf(" and %zu more", j->n_device_names - MAX_DEVICE_NAMES);
-    }
-    printf("\n");
     show_label(cli, "attempt");
     printf("%d", j->attempt);
     if (j->restarts > 0) {
         printf(", %d restart%s", j->restarts, j->restarts == 1 ? "" : "s");
+    }
+    if (j->evictions > 0) {
+        printf(", gave its devices to other jobs %d time%s", j->evictions,
+               j->evictions == 1 ? "" : "s");
     }
     printf("\n");
 }
@@ -234,10 +227,13 @@ static void print_page(struct cli *cli, const Job *j)
     }
     print_progress(cli, j);
     print_layout(cli, j);
+    show_placement(cli, j);
     print_times(cli, j);
+    show_use(cli, j);
     print_checkpoint(cli, j);
     print_folders(cli, j);
     print_next(cli, j);
+    show_attempts(cli, j);
     if (j->n_events > 0) {
         printf("\n%sevents%s\n", cli->colour ? "\033[2m" : "", cli->colour ? "\033[0m" : "");
     }
@@ -279,9 +275,14 @@ static int run(struct cli *cli, int argc, char **argv)
 const struct verb verb_show = {
     .name = "show",
     .args = "JOB",
-    .help = "show one job: state, progress, layout, folders, events",
-    .text = "With -o json or -o yaml: all of it, the stored spec with every default included.\n\n"
-            "  tandem show shakespeare\n"
-            "  tandem show 7 -o json | jq .state\n",
+    .help = "show one job: state, progress, placement, attempts, events",
+    .text =
+        "PLACEMENT draws where its ranks are: leaf switches, fast domains, nodes; a number is the\n"
+        "rank on that device, a dot a device that it doesn't have, a0..a3 [0-31] four nodes that\n"
+        "go on alike. ATTEMPTS have their device-time: devices x time until they were free "
+        "again.\n\n"
+        "With -o json or -o yaml: all of it, the stored spec with every default included.\n\n"
+        "  tandem show shakespeare\n"
+        "  tandem show 7 -o json | jq .state\n",
     .run = run,
 };

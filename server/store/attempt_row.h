@@ -8,7 +8,7 @@
 #define ATTEMPT_COLUMNS                                                                            \
     "a.number, a.condition, a.token_sha256, a.node, a.num_devices, a.start_step, a.resume_dir, "   \
     "a.acked_seq, a.pid, a.start_time, a.boot_id, a.created_us, a.ended_us, a.queued_us, "         \
-    "a.wait_us, a.device_us, a.yields_to, a.backfills, a.borrowed, a.evicted"
+    "a.wait_us, a.device_us, a.yields_to, a.backfills, a.borrowed, a.evicted, a.gone_us"
 
 /* From column `first` on; all zero where the row is NULL (no attempt yet). */
 void attempt_row_read(sqlite3_stmt *q, int first, struct attempt_row *out);

@@ -35,6 +35,7 @@ void attempt_row_read(sqlite3_stmt *q, int at, struct attempt_row *r)
     r->backfills = sqlite3_column_int64(q, at + 17);
     r->borrowed = sqlite3_column_int(q, at + 18) != 0;
     r->evicted = sqlite3_column_int(q, at + 19) != 0;
+    r->gone_us = sqlite3_column_int64(q, at + 20);
 }
 
 int store_attempt_insert(struct store *s, int64_t job, const struct attempt_row *r,
@@ -43,11 +44,12 @@ int store_attempt_insert(struct store *s, int64_t job, const struct attempt_row 
     if (sql_exec(s, err,
                  "INSERT INTO attempts (job, number, condition, token_sha256, node, devices, "
                  "num_devices, start_step, resume_dir, created_us, ended_us, queued_us, wait_us, "
-                 "backfills, borrowed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                 "iwwbttwitiiiiiw", job, r->number, (int)r->condition,
+                 "backfills, borrowed, gone_us, tenant) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, "
+                 "?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, (SELECT tenant FROM jobs WHERE id = ?1))",
+                 "iwwbttwitiiiiiwi", job, r->number, (int)r->condition,
                  &(struct sql_blob){r->token_sha256, HASH_BYTES}, r->node, devices, r->num_devices,
                  r->start_step, r->resume_dir, r->created_us, r->ended_us, r->queued_us, r->wait_us,
-                 r->backfills, (int)r->borrowed) != 0) {
+                 r->backfills, (int)r->borrowed, r->gone_us) != 0) {
         return -1;
     }
     uint8_t sum[32];
@@ -64,9 +66,9 @@ int store_attempt_update(struct store *s, int64_t job, const struct attempt_row 
         s, err,
         "UPDATE attempts SET condition = ?3, acked_seq = ?4, pid = ?5, "
         "start_time = ?6, boot_id = ?7, ended_us = ?8, device_us = ?9, yields_to = ?10, "
-        "evicted = ?11 WHERE job = ?1 AND number = ?2",
-        "iwwiiitiiiw", job, r->number, (int)r->condition, r->acked_seq, r->pid, r->start_time,
-        r->boot_id, r->ended_us, r->device_us, r->yields_to, (int)r->evicted);
+        "evicted = ?11, gone_us = ?12 WHERE job = ?1 AND number = ?2",
+        "iwwiiitiiiwi", job, r->number, (int)r->condition, r->acked_seq, r->pid, r->start_time,
+        r->boot_id, r->ended_us, r->device_us, r->yields_to, (int)r->evicted, r->gone_us);
 }
 
 int store_attempt_devices(struct store *s, int64_t job, int32_t number, struct buf *out,

@@ -134,8 +134,8 @@ static int close_attempts(struct store *s, struct job_row *row, int32_t highest,
     struct attempt_row none = {.number = highest + 1,
                                .condition = ATTEMPT_GONE,
                                .start_step = row->step,
-                               .created_us = clock_wall_us(),
-                               .ended_us = clock_wall_us()};
+                               .created_us = clock_wall_us()};
+    none.ended_us = none.gone_us = none.created_us;
     row->attempt.number = none.number;
     return store_attempt_insert(s, row->id, &none, "", "", 0, err);
 }
@@ -200,6 +200,24 @@ static int settle_jobs(struct store *s, struct store_seen *seen, size_t num, str
     }
 }
 
+/* Whatever ran when the backup was made holds nothing any more. How long it did after the last that
+ * is on record of it nobody knows: that isn't counted. */
+static int end_attempts(struct store *s, struct error *err)
+{
+    return sql_exec(s, err,
+                    "UPDATE attempts SET gone_us = max(created_us, ended_us, coalesce((SELECT "
+                    "max(time_us) FROM events e WHERE e.job = attempts.job), 0)) "
+                    "WHERE condition < ?1",
+                    "w", (int)ATTEMPT_GONE) != 0 ||
+                   sql_exec(s, err,
+                            "UPDATE attempts SET condition = ?1, device_us = CASE WHEN gone_us - "
+                            "created_us > ?2 / max(1, num_devices) THEN ?2 ELSE num_devices * "
+                            "(gone_us - created_us) END WHERE condition < ?1",
+                            "wi", (int)ATTEMPT_GONE, ATTEMPT_DEVICE_US_MAX) != 0
+               ? -1
+               : 0;
+}
+
 static int settle(struct store *s, sqlite3 *old, struct store_seen *seen, size_t num,
                   struct error *err)
 {
@@ -211,9 +229,8 @@ static int settle(struct store *s, sqlite3 *old, struct store_seen *seen, size_t
         return -1;
     }
     if (raise_sequences(s, old, last_job, err) != 0 || keep_refusals(s, old, err) != 0 ||
-        sql_exec(s, err, "UPDATE attempts SET condition = ?1 WHERE condition < ?1", "w",
-                 (int)ATTEMPT_GONE) != 0 ||
-        settle_jobs(s, seen, num, err) != 0 || store_commit(s, err) != 0) {
+        end_attempts(s, err) != 0 || settle_jobs(s, seen, num, err) != 0 ||
+        store_commit(s, err) != 0) {
         store_rollback(s);
         return -1;
     }

@@ -10,6 +10,8 @@
 #include "proto/names.h"
 
 #define HASH_BYTES 32
+/* Of one attempt; 131072 devices reach it after 200 days. Sums are kept in two parts. */
+#define ATTEMPT_DEVICE_US_MAX ((int64_t)1 << 61)
 
 /* Where an attempt stands. The numbers are on disk. */
 enum attempt_condition {
@@ -37,6 +39,7 @@ struct attempt_row {
     int64_t queued_us; /* since when it had waited for its start, as its age counts */
     int64_t wait_us;   /* how long that wait was, without what it ran in between */
     int64_t device_us; /* devices x time from created_us until they were free; 0 until GONE */
+    int64_t gone_us;   /* created_us and that time; 0 until GONE */
     int64_t yields_to; /* the job that it was stopped for; 0 = none */
     int64_t backfills; /* the job in front of which it was started, out of its turn; 0 = none */
     bool evicted;      /* it gave its devices to another job */
@@ -61,12 +64,12 @@ struct job_row {
     double loss, step_ms, tokens_per_s, mfu; /* NaN = none */
     int64_t not_before_us;                   /* end of a backoff, wall clock */
     int64_t created_us, started_us, ended_us;
-    int32_t evictions;          /* times that it gave its devices to another job */
-    int64_t queued_us;          /* its age in the queue counts from here; kept by who gave way or died */
-    int64_t waits_us;           /* the wait that it is in began; 0 = it doesn't wait */
-    int64_t wait_us;            /* sum of the waits that are over */
-    char export_dir[96];        /* below the job's folder */
-    char quarantine[160];       /* why its spec can't be used; "" = it can */
+    int32_t evictions;    /* times that it gave its devices to another job */
+    int64_t queued_us;    /* its age in the queue counts from here; kept by who gave way or died */
+    int64_t waits_us;     /* the wait that it is in began; 0 = it doesn't wait */
+    int64_t wait_us;      /* sum of the waits that are over */
+    char export_dir[96];  /* below the job's folder */
+    char quarantine[160]; /* why its spec can't be used; "" = it can */
     struct attempt_row attempt; /* the latest */
 };
 

@@ -73,10 +73,10 @@ int store_tenant_list(struct store *s, const char *only, bool counted, store_ten
                   "CASE ?2 WHEN 0 THEN 0 ELSE (SELECT count(*) FROM users u WHERE u.tenant = "
                   "t.name) END, "
                   "CASE ?2 WHEN 0 THEN 0 ELSE (SELECT count(*) FROM jobs j WHERE j.tenant = "
-                  "t.name) END, coalesce(h.held, 0) "
-                  "FROM tenants t LEFT JOIN (SELECT j.tenant AS tenant, sum(j.devices) AS held "
-                  "FROM attempts a JOIN jobs j ON j.id = a.job WHERE a.condition < 5 AND ?2 "
-                  "GROUP BY j.tenant) h ON h.tenant = t.name "
+                  "t.name) END, "
+                  "CASE ?2 WHEN 0 THEN 0 ELSE (SELECT coalesce(sum(a.num_devices), 0) FROM "
+                  "attempts a WHERE a.condition < 5 AND a.tenant = t.name) END "
+                  "FROM tenants t "
                   "WHERE (t.name = ?1 OR ?1 = '') ORDER BY t.name",
                   "tw", only ? only : "", (int)counted);
     int rc = q ? 1 : -1;
