@@ -239,8 +239,21 @@ static void fill_rounds(struct fill *f)
     free(now.own);
 }
 
-void place_fill(const struct place_room *room, const struct place_layout *l, int32_t *devices)
+/* No domain has room for a context, nor for an expert group if there are any. */
+static bool only_shards_hold(const struct place_room *room, const struct place_layout *l)
 {
+    return l->shard > 1 && l->context > 1 && place_room_groups(room, l->context * l->tensor) == 0 &&
+           (l->expert == 1 || place_room_groups(room, l->expert * l->tensor) == 0);
+}
+
+void place_fill(const struct place_room *room, const struct place_layout *layout, int32_t *devices)
+{
+    struct place_layout shards = *layout;
+    const struct place_layout *l = layout;
+    if (only_shards_hold(room, layout)) {
+        place_layout_shards_first(&shards);
+        l = &shards;
+    }
     int32_t num_slots = l->num_columns * l->pipeline;
     int32_t num_portions = num_slots < room->num_cells ? num_slots : room->num_cells;
     struct fill f = {.l = l, .room = room, .devices = devices, .num_open = num_slots};

@@ -25,7 +25,7 @@ typedef int64_t place_cost;
 #define PLACE_COST_CELL ((place_cost)1 << 32)
 
 /* Work of an exact choice: cells x atoms. */
-#define PLACE_KINDS_EXACT_MAX 4096
+#define PLACE_KINDS_EXACT_MAX 2048
 
 void place_kinds_new(struct place_kinds *k, const struct place_room *room, int32_t atom_devices);
 void place_kinds_free(struct place_kinds *k);

@@ -56,6 +56,17 @@ static void make_levels(struct place_layout *l)
     widen(l, true, &d, l->data, false);
 }
 
+void place_layout_shards_first(struct place_layout *l)
+{
+    int32_t c = 1, d = 1;
+    l->num_levels = 0;
+    l->tier[0] = 1;
+    l->num_tiers = 1;
+    widen(l, true, &d, l->shard, true);
+    widen(l, false, &c, l->context, false);
+    widen(l, true, &d, l->data, false);
+}
+
 bool place_layout_init(struct place_layout *l, const struct place_request *r)
 {
     *l = (struct place_layout){

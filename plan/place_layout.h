@@ -31,6 +31,8 @@ struct place_layout {
 
 /* False: more ranks than any fabric has devices. */
 bool place_layout_init(struct place_layout *l, const struct place_request *r);
+/* For a gang whose contexts and expert groups are all broken: shards are the blocks. */
+void place_layout_shards_first(struct place_layout *l);
 void place_layout_column(const struct place_layout *l, int32_t column, int32_t *data,
                          int32_t *context);
 static inline int32_t place_layout_rank(const struct place_layout *l, int32_t data,

@@ -72,20 +72,26 @@ static void take_in(struct pick *p, int32_t first, int32_t end, int64_t atoms)
     }
 }
 
-/* Of the leaves that have so many atoms, the one where they cost least; not those marked. */
-static int32_t best_leaf(struct pick *p, int64_t atoms, const bool *marked)
+/* What it costs to take so many atoms there; -1: there aren't so many. */
+static place_cost cost_in(struct pick *p, int32_t leaf, int64_t atoms)
 {
-    const struct place_room *room = p->room;
+    const int32_t *first = &p->room->leaf_cell[leaf];
+    if ((int64_t)p->room->leaf_free[leaf] < atoms * p->kinds.atom ||
+        place_kinds_sort(&p->kinds, first[0], first[1]) < atoms) {
+        return -1;
+    }
+    return place_kinds_choose(&p->kinds, atoms);
+}
+
+/* Of the leaves that have so many atoms, the one where they cost least; -1 = none. */
+static int32_t best_leaf(struct pick *p, int64_t atoms)
+{
+    const int32_t *left = p->room->leaf_free;
     int32_t best = -1;
     place_cost least = 0;
-    for (int32_t l = 0; l < room->num_leaves; l++) {
-        if ((int64_t)room->leaf_free[l] < atoms * p->kinds.atom || (marked && marked[l]) ||
-            place_kinds_sort(&p->kinds, room->leaf_cell[l], room->leaf_cell[l + 1]) < atoms) {
-            continue;
-        }
-        place_cost cost = place_kinds_choose(&p->kinds, atoms);
-        if (best < 0 || cost < least ||
-            (cost == least && room->leaf_free[l] < room->leaf_free[best])) {
+    for (int32_t l = 0; l < p->room->num_leaves; l++) {
+        place_cost cost = cost_in(p, l, atoms);
+        if (cost >= 0 && (best < 0 || cost < least || (cost == least && left[l] < left[best]))) {
             best = l;
             least = cost;
         }
@@ -128,22 +134,21 @@ static int by_place(const void *a, const void *b)
 /* Whole chains fit: the fewest leaves. The last one is the best fit for what the others leave. */
 static void spread_whole(struct pick *p, struct leaf *leaves, int32_t num, int64_t chains)
 {
-    bool *marked = calloc((size_t)p->room->num_leaves, sizeof *marked);
-    ASSERT(marked);
-    int32_t i = 0;
+    int32_t i = 0, last = -1;
     for (; i < num && leaves[i].chains < chains; i++) {
         leaves[i].taken = leaves[i].chains * p->stages;
-        marked[leaves[i].leaf] = true;
         chains -= leaves[i].chains;
     }
-    ASSERT(i < num);
-    int32_t last = best_leaf(p, chains * p->stages, marked);
-    free(marked);
-    for (; i < num; i++) {
-        if (leaves[i].leaf == last) {
-            leaves[i].taken = (int32_t)chains * p->stages;
+    place_cost least = 0;
+    for (; i < num && leaves[i].chains >= chains; i++) {
+        place_cost cost = cost_in(p, leaves[i].leaf, chains * p->stages);
+        if (last < 0 || cost < least || (cost == least && leaves[i].free < leaves[last].free)) {
+            last = i;
+            least = cost;
         }
     }
+    ASSERT(last >= 0);
+    leaves[last].taken = (int32_t)chains * p->stages;
 }
 
 /* They don't: as many whole ones as there can be, then pieces, the largest first. */
@@ -253,21 +258,107 @@ static int32_t list_leaves(const struct pick *p, struct leaf *leaves, int64_t *w
     return num;
 }
 
+/* Sets taken of each leaf; leaves are in the order of the tree before and after. */
+static void spread(struct pick *p, struct leaf *leaves, int32_t num, int64_t chains, bool cut)
+{
+    int64_t atoms = chains * p->stages;
+    for (int32_t i = 0; i < num; i++) {
+        leaves[i].taken = 0;
+    }
+    if (atoms <= INT32_MAX && spread_exactly(p, leaves, num, (int32_t)atoms, cut)) {
+        return;
+    }
+    qsort(leaves, (size_t)num, sizeof *leaves, most_chains);
+    if (cut) {
+        spread_pieces(p, leaves, num, chains);
+    } else {
+        spread_whole(p, leaves, num, chains);
+    }
+    qsort(leaves, (size_t)num, sizeof *leaves, by_place);
+}
+
+/* ---- below one switch ---- */
+
+/* Of a switch of the level; -1 = the leaf is under none. */
+static int32_t switch_over(const struct place_room *room, int32_t leaf, int32_t level)
+{
+    const struct fabric *f = free_map_fabric(room->map);
+    int32_t s = room->leaf_key[leaf] >= 0 ? room->leaf_key[leaf] : -1;
+    for (int32_t l = 0; l < level && s >= 0; l++) {
+        s = f->switches[l][s].up;
+    }
+    return s;
+}
+
+/* Leaves, and what their domains cost. */
+struct spread_cost {
+    int64_t leaves;
+    place_cost cells;
+};
+
+static struct spread_cost cost_of(struct pick *p, const struct leaf *leaves, int32_t num)
+{
+    struct spread_cost cost = {0};
+    for (int32_t i = 0; i < num; i++) {
+        if (leaves[i].taken > 0) {
+            const int32_t *first = &p->room->leaf_cell[leaves[i].leaf];
+            place_kinds_sort(&p->kinds, first[0], first[1]);
+            cost.cells += place_kinds_choose(&p->kinds, leaves[i].taken);
+            cost.leaves++;
+        }
+    }
+    return cost;
+}
+
+/* No more leaves and no worse domains, but all below one switch of the level: of several such
+ * switches, the one with the least free. */
+static bool spread_below(struct pick *p, struct leaf *leaves, int32_t num, int64_t chains,
+                         int32_t level, struct spread_cost most)
+{
+    struct leaf *try = calloc((size_t)num, sizeof *try);
+    ASSERT(try);
+    int32_t best = -1, best_num = 0, least = INT32_MAX, end;
+    for (int32_t first = 0; first < num; first = end) {
+        int32_t s = switch_over(p->room, leaves[first].leaf, level), free_below = 0;
+        int64_t whole = 0;
+        for (end = first; end < num && switch_over(p->room, leaves[end].leaf, level) == s; end++) {
+            whole += leaves[end].chains;
+            free_below += leaves[end].free;
+        }
+        if (s < 0 || whole < chains || free_below >= least) {
+            continue;
+        }
+        memcpy(try, &leaves[first], (size_t)(end - first) * sizeof *try);
+        spread(p, try, end - first, chains, false);
+        struct spread_cost cost = cost_of(p, try, end - first);
+        if (cost.leaves <= most.leaves && cost.cells <= most.cells) {
+            best = first;
+            best_num = end - first;
+            least = free_below;
+        }
+    }
+    if (best >= 0) {
+        spread(p, &leaves[best], best_num, chains, false);
+        for (int32_t i = 0; i < num; i++) {
+            leaves[i].taken = i < best || i >= best + best_num ? 0 : leaves[i].taken;
+        }
+    }
+    free(try);
+    return best >= 0;
+}
+
 static void pick_leaves(struct pick *p, int64_t chains)
 {
     const struct place_room *room = p->room;
     struct leaf *leaves = calloc((size_t)room->num_leaves, sizeof *leaves);
     ASSERT(leaves);
-    int64_t whole, atoms = chains * p->stages;
-    int32_t num = list_leaves(p, leaves, &whole);
-    if (atoms > INT32_MAX || !spread_exactly(p, leaves, num, (int32_t)atoms, whole < chains)) {
-        qsort(leaves, (size_t)num, sizeof *leaves, most_chains);
-        if (whole >= chains) {
-            spread_whole(p, leaves, num, chains);
-        } else {
-            spread_pieces(p, leaves, num, chains);
+    int64_t whole;
+    int32_t num = list_leaves(p, leaves, &whole), levels = free_map_fabric(room->map)->num_levels;
+    spread(p, leaves, num, chains, whole < chains);
+    if (whole >= chains) {
+        struct spread_cost most = cost_of(p, leaves, num);
+        for (int32_t l = 1; l < levels && !spread_below(p, leaves, num, chains, l, most); l++) {
         }
-        qsort(leaves, (size_t)num, sizeof *leaves, by_place);
     }
     for (int32_t i = 0; i < num; i++) {
         int32_t l = leaves[i].leaf;
@@ -293,7 +384,7 @@ int32_t place_pick(const struct place_room *room, int32_t atom_devices, int32_t 
     }
     place_kinds_new(&p.kinds, room, atom_devices);
     int64_t atoms = (int64_t)chains * stages;
-    int32_t leaf = best_leaf(&p, atoms, NULL);
+    int32_t leaf = best_leaf(&p, atoms);
     if (leaf >= 0) {
         take_in(&p, room->leaf_cell[leaf], room->leaf_cell[leaf + 1], atoms);
     } else {

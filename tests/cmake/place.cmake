@@ -16,3 +16,5 @@ set_tests_properties(place_plant_test PROPERTIES TIMEOUT 600)
 set_tests_properties(place_brute_test PROPERTIES TIMEOUT 3600)
 tandem_test(placement_test "${CMAKE_SOURCE_DIR}/tests/unit/placement_test.c;\
 ${CMAKE_SOURCE_DIR}/tests/unit/plan_case.c;${CMAKE_SOURCE_DIR}/tests/unit/fabric_case.c" tandem_plan)
+tandem_test(place_large_test "${CMAKE_SOURCE_DIR}/tests/place/place_large_test.c;${place_sources}"
+  tandem_plan)

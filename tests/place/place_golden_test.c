@@ -1,4 +1,4 @@
-/* Placements that are known: 30 gangs on clusters as people have them. Each is held against
+/* Placements that are known: 33 gangs on clusters as people have them. Each is held against
  * tests/golden/placement/NAME.txt, and checked rule by rule by tests/place/place_check.
  * TANDEM_GOLDEN=write writes the files anew: look at the difference. */
 #include <setjmp.h>
@@ -23,6 +23,10 @@
 
 /* Nodes of 8 under leaves of 2. */
 #define DGX "groups: [{name: n, count: 8, devices: 8, type: h100, nodes_per_leaf: 2}]"
+/* Two leaves under a spine. */
+#define SPINES                                                                                     \
+    "groups: [{name: n, count: 16, devices: 8, type: h100, nodes_per_leaf: 2, leaves_per_spine: "  \
+    "2}]"
 /* The same without a switch tree. */
 #define FLAT "groups: [{name: n, count: 4, devices: 8, type: h100}]"
 /* Two racks of 18 x 4. */
@@ -94,6 +98,7 @@ static const struct place_known {
       .type = "any",
       .nodes = pin_n1_n6,
       .num_nodes = 2}},
+    {"dgx-one-spine", SPINES, "n0:0-7,n4:0-7", ASK(4, 1, 1, 8, 1, 1)},
     {"flat-two-nodes", FLAT, "n0:0,n2:7", ASK(2, 1, 1, 8, 1, 1)},
     {"nvl72-tensor-over-nodes", NVL72, "", ASK(1, 1, 1, 16, 1, 1)},
     {"nvl72-experts-in-the-rack", NVL72, "r20:0-3", ASK(64, 1, 1, 1, 64, 1)},
