@@ -83,7 +83,7 @@ static bool will_be_within(const struct sched *s, size_t job)
     const struct sched_job *j = &s->v->jobs[job];
     int64_t with = share_with(s, job), max = s->v->tenants[j->tenant].max;
     for (size_t i = 0; i < s->v->num_runs; i++) {
-        with -= reserve_leaves(s, i) ? share_without(s, i, job) : 0;
+        with -= coming_leaves(s, i) ? share_without(s, i, job) : 0;
     }
     return max < 0 || with <= max;
 }

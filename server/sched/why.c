@@ -99,10 +99,9 @@ static void say_claim(const struct sched *s, size_t job, struct sched_reason *ou
     out->may_start_ms = sched_add_ms(s->v->now_ms, s->v->options->grace_ms);
     list_holders(s, job, out);
     snprintf(out->words, sizeof out->words,
-             "%" PRId32 " device%s kept for it; %" PRId32 " of them come%s free when job%s that "
-             "give%s way %s stopped",
-             num, num == 1 ? " is" : "s are", held, held == 1 ? "s" : "", plural(out->num_holders),
-             out->num_holders == 1 ? "s" : "", out->num_holders == 1 ? "has" : "have");
+             "%" PRId32 " of the %" PRId32 " device%s kept for it %s still held by jobs that stop "
+             "for it",
+             held, num, plural(num), held == 1 ? "is" : "are");
 }
 
 /* The devices would do, but are kept for one in front of it. */
@@ -133,6 +132,20 @@ static bool say_reserved(struct sched *s, size_t job, struct sched_reason *out)
     return true;
 }
 
+static void add_drained(const struct sched *s, size_t job, struct sched_reason *out)
+{
+    const struct want *w = want_table_get(s->wants, s->seats[job].want);
+    int32_t num = 0;
+    for (int32_t d = 0; s->v->drained && d < s->f->num_devices; d++) {
+        num += s->v->drained[d] && want_suits(w, d);
+    }
+    size_t len = strlen(out->words);
+    if (num > 0) {
+        snprintf(out->words + len, sizeof out->words - len, " (%" PRId32 " %s drained)", num,
+                 num == 1 ? "is" : "are");
+    }
+}
+
 static void say_waits(struct sched *s, size_t job, struct sched_reason *out)
 {
     const struct sched_job *j = &s->v->jobs[job];
@@ -148,6 +161,7 @@ static void say_waits(struct sched *s, size_t job, struct sched_reason *out)
         return;
     }
     place_lack_words(&lack, result, out->words, sizeof out->words);
+    add_drained(s, job, out);
     list_holders(s, job, out);
     if (own >= 0) {
         out->may_start_ms = s->reservations[own].shadow_ms;
