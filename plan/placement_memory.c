@@ -1,4 +1,5 @@
 /* Does what the ranks need fit the memory there is? */
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "plan/memory.h"
@@ -17,8 +18,14 @@ static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64
     int64_t state = m->params_bytes + m->grads_bytes + m->optimizer_bytes;
     const TrainingSpec *t = plan->spec->training;
     const char *mend = "a smaller training.seq_len lowers it";
+    /* A plan that is only looked at may use what can't be started yet. */
+    bool any = plan->n_unbuilt > 0;
     if (m->snapshot_bytes >= m->total_bytes / 4) {
         mend = "checkpoint.async: false lowers it";
+    } else if (any && state >= m->total_bytes / 2) {
+        mend = "parallel.zero_stage, or more tensor or pipeline ranks, lower it";
+    } else if (any) {
+        mend = "training.recompute, sequence_parallel or more context ranks lower it";
     } else if (state >= m->total_bytes / 2) {
         mend = m->optimizer_bytes > 0
                    ? "a smaller model, or training.optimizer.name: sgd, lowers it"
@@ -29,9 +36,10 @@ static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64
     return error_set(err, ERR_FAILED_PRECONDITION,
                      "memory: %s needs %.2f GB and has %.2f: %.2f GB too little (a rank: weights, "
                      "gradients and optimizer %.2f, copy for saving %.2f, activations %.2f, logits "
-                     "%.2f, overhead %.2f); %s",
+                     "%.2f, gathered %.2f, overhead %.2f); %s",
                      what, gb(need), gb(have), gb(need - have), gb(state), gb(m->snapshot_bytes),
-                     gb(m->activations_bytes), gb(m->logits_bytes), gb(m->overhead_bytes), mend);
+                     gb(m->activations_bytes), gb(m->logits_bytes), gb(m->gathered_bytes),
+                     gb(m->overhead_bytes), mend);
 }
 
 /* Devices stand at the place of their index, as a rule. */

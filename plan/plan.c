@@ -176,6 +176,15 @@ static void add_notes(Plan *plan)
             "%lld steps",
             (long long)t->lr_schedule->warmup_steps, (long long)plan->total_steps);
     }
+    const ParallelSpec *l = spec_layout(plan->spec);
+    if (l->zero_stage > 0 && layout_shards(l) == 1) {
+        plan_add_note(plan, "parallel.zero_stage shares nothing: there is one rank to a shard");
+    } else if (l->zero_stage == 2) {
+        plan_add_note(plan, "ZeRO-2: gradients are shared out after every micro-batch");
+    }
+    if (l->sequence_parallel && l->tensor == 1) {
+        plan_add_note(plan, "parallel.sequence_parallel does nothing with parallel.tensor 1");
+    }
     if (plan->mesh->data > 1 && plan->n_stages == 1 && plan->stages[0]->n_actions > 0) {
         plan_add_note(plan, "gradients are summed over the ranks while the backward pass runs");
     }

@@ -31,6 +31,13 @@ static bool wants_gpu(const Plan *plan, const struct plan_input *in)
     return num_cpu < plan->mesh->num_ranks && num_cpu < num_devices(in->cluster, false);
 }
 
+/* Did the job name GPUs itself? Then that is noted already. */
+static bool says_so(const ResourcesSpec *r)
+{
+    return r && ((r->backend && strcmp(r->backend, "cuda") == 0) ||
+                 (r->type && strcmp(r->type, "any") != 0 && strcmp(r->type, "cpu") != 0));
+}
+
 int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
 {
     const ResourcesSpec *r = plan->spec->resources;
@@ -42,6 +49,9 @@ int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
     if (fp64 && strcmp(word, "cpu") == 0) {
         return error_set(err, ERR_INVALID_ARGUMENT,
                          "resources.backend: training.precision fp64 needs ref, not %s", word);
+    }
+    if (strcmp(word, "cuda") == 0 && !says_so(r)) {
+        plan_add_unbuilt(plan, "resources.backend: cuda is not built yet");
     }
     plan->backend = strdup(word);
     ASSERT(plan->backend);
