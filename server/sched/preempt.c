@@ -138,7 +138,9 @@ static void claim(struct search *c)
     }
     s->held[j->tenant] += seat->claimed;
     seat->outcome = OUTCOME_CLAIMS;
-    s->num_preemptors++;
+    if (++s->num_preemptors == SCHED_MAX_PREEMPTORS) {
+        sched_wake(s, sched_add_ms(s->v->now_ms, SCHED_SOON_MS));
+    }
 }
 
 static bool may_leave(const struct search *c, size_t run, bool reclaims)

@@ -312,6 +312,9 @@ void sched_forget_claim(struct sched *s, size_t job)
     for (int32_t i = 0; s->seats[job].claims && i < claim->num; i++) {
         sched_set_claimant(s, claim->device[i], NO_JOB);
     }
+    if (s->seats[job].claims) { /* others may use its devices in the next pass */
+        sched_wake(s, sched_add_ms(s->v->now_ms, SCHED_SOON_MS));
+    }
     s->seats[job].claims = false;
     s->seats[job].claimed = 0;
 }

@@ -10,7 +10,9 @@
  * more than a few are rare. */
 #define SCHED_MAX_RESERVATIONS 32
 #define SCHED_MAX_PREEMPTORS 8
-#define SCHED_MAX_LOOKS 128  /* for victims, at each device */
+#define SCHED_MAX_LOOKS 128 /* for victims, at each device */
+/* When there is more to do than one pass does. */
+#define SCHED_SOON_MS 1000
 #define SCHED_MAX_WANTS 4096 /* remembered from pass to pass */
 
 #define HOLDER_NONE (-1)
