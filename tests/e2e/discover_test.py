@@ -26,7 +26,7 @@ def setUpModule():
         skip("the fake management library isn't built")
     folder = new_folder()
     m = make_stubs(folder)
-    programs = link_programs(folder / "bin", "tandem-rank")
+    programs = link_programs(folder / "bin", "fake_rank")
 
 
 def tearDownModule():

@@ -1,5 +1,6 @@
 /* Any bytes as a cluster file: what passes the check is a fabric whose parts are ranges, stays as
- * it is when checked again, and whose sets of devices are read as they were written. */
+ * it is when checked again, and whose sets of devices are read as they were written. And any bytes
+ * as such a set. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,11 +59,41 @@ static void check_fabric(const struct fabric *f)
     check_set(f);
 }
 
+/* As stored with a job: "a:0-3,b:1". */
+static void check_set_text(const uint8_t *data, size_t size)
+{
+    static const char text[] =
+        "nodes: [{name: a, devices: [{count: 8}]}, {name: b, devices: [{}]}]";
+    static struct fabric *f;
+    struct error err;
+    struct device_set *s, *again;
+    int32_t unknown;
+    if (!f) {
+        ClusterSpec *c;
+        ASSERT(cluster_parse("c.yaml", text, sizeof text - 1, &c, &err) == 0);
+        ASSERT(fabric_new(&f, c, &err) == 0);
+        cluster_spec__free_unpacked(c, NULL);
+    }
+    char *set = strndup((const char *)data, size);
+    ASSERT(set);
+    if (fabric_parse_set(f, set, &s, &unknown, &err) == 0) {
+        struct buf out = {0};
+        fabric_print_set(f, s, &out);
+        ASSERT(fabric_parse_set(f, out.data ? out.data : "", &again, &unknown, &err) == 0);
+        ASSERT(unknown == 0 && device_set_equal(s, again));
+        buf_free(&out);
+        device_set_free(s);
+        device_set_free(again);
+    }
+    free(set);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct error err;
     ClusterSpec *c;
     struct fabric *f;
+    check_set_text(data, size);
     if (cluster_parse("c.yaml", (const char *)data, size, &c, &err) != 0) {
         ASSERT(err.code == ERR_INVALID_ARGUMENT && strncmp(err.text, "c.yaml", 6) == 0);
         return 0;
