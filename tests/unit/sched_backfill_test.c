@@ -203,6 +203,34 @@ static void the_next_pass_is_due_when_a_reserved_job_could_start(void **state)
     case_free(c);
 }
 
+/* Jobs of all limits between reservations of all times: more kinds of what is free than are kept.
+ */
+static void many_reservations_of_different_times_are_all_kept(void **state)
+{
+    (void)state;
+    struct sched_case *c = case_new(24);
+    const char *nodes[24];
+    for (int32_t i = 0; i < 24; i++) {
+        nodes[i] = c->f->nodes[i].name;
+        case_run(c, 100 + i, 0, 8 * i, 6)->end_ms = c->now_ms + (i + 1) * MINUTE_MS;
+        struct sched_job *j = case_job(c, 200 + i, 5, 1, 8);
+        j->priority = 0;
+        j->place.nodes = &nodes[i];
+        j->place.num_nodes = 1;
+    }
+    /* Each passes those that wait as long as it runs, or longer; the longest comes first. */
+    for (int32_t i = 1; i <= 24; i++) {
+        case_job(c, 300 + i, 0, 1, 2)->limit_ms = (25 - i) * MINUTE_MS;
+    }
+    assert_int_equal(case_pass(c), 24);
+    for (int32_t i = 1; i <= 24; i++) {
+        const struct sched_decision *d = case_start(c, 300 + i);
+        assert_non_null(d);
+        assert_int_equal(d->backfills, 200 + 24 - i);
+    }
+    case_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +244,7 @@ int main(void)
         cmocka_unit_test(backfilled_jobs_give_way_whatever_their_priority),
         cmocka_unit_test(without_backfill_nobody_overtakes),
         cmocka_unit_test(devices_that_do_not_come_back_are_waited_for_by_nobody),
+        cmocka_unit_test(many_reservations_of_different_times_are_all_kept),
         cmocka_unit_test(the_next_pass_is_due_when_a_reserved_job_could_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
