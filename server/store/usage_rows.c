@@ -5,20 +5,18 @@
 
 #include "server/store/sql.h"
 
-#define USAGE_COLUMNS                                                                              \
-    "job, number, num_devices, created_us, gone_us, device_us, wait_us, borrowed, evicted"
+#define USAGE_COLUMNS "job, num_devices, created_us, gone_us, device_us, wait_us, borrowed, evicted"
 
 static void read_row(sqlite3_stmt *q, struct usage_row *r)
 {
     *r = (struct usage_row){.job = sqlite3_column_int64(q, 0),
-                            .number = sqlite3_column_int(q, 1),
-                            .devices = sqlite3_column_int64(q, 2),
-                            .created_us = sqlite3_column_int64(q, 3),
-                            .gone_us = sqlite3_column_int64(q, 4),
-                            .device_us = sqlite3_column_int64(q, 5),
-                            .wait_us = sqlite3_column_int64(q, 6),
-                            .borrowed = sqlite3_column_int(q, 7) != 0,
-                            .evicted = sqlite3_column_int(q, 8) != 0};
+                            .devices = sqlite3_column_int64(q, 1),
+                            .created_us = sqlite3_column_int64(q, 2),
+                            .gone_us = sqlite3_column_int64(q, 3),
+                            .device_us = sqlite3_column_int64(q, 4),
+                            .wait_us = sqlite3_column_int64(q, 5),
+                            .borrowed = sqlite3_column_int(q, 6) != 0,
+                            .evicted = sqlite3_column_int(q, 7) != 0};
 }
 
 /* All rows of q go to fn. */
@@ -29,7 +27,10 @@ static int give(struct store *s, sqlite3_stmt *q, bool of_job, store_usage_fn fn
     while (rc == 1 && (rc = sql_step(s, q, err)) == 1) {
         struct usage_row row;
         read_row(q, &row);
-        row.start_step = of_job ? sqlite3_column_int64(q, 9) : 0;
+        if (of_job) {
+            row.number = sqlite3_column_int(q, 8);
+            row.start_step = sqlite3_column_int64(q, 9);
+        }
         if (!fn(arg, &row)) {
             sql_done(q);
             return 0;
@@ -44,7 +45,7 @@ int store_usage_of_job(struct store *s, int64_t job, store_usage_fn fn, void *ar
     return give(s,
                 sql_query(s, err,
                           "SELECT " USAGE_COLUMNS
-                          ", start_step FROM attempts WHERE job = ? ORDER BY number",
+                          ", number, start_step FROM attempts WHERE job = ? ORDER BY number",
                           "i", job),
                 true, fn, arg, err);
 }
