@@ -9,7 +9,11 @@
 int64_t layout_micro_batches(const JobSpec *spec)
 {
     const TrainingSpec *t = spec->training;
-    return t->global_batch_size / (spec->parallel->layout->data * t->micro_batch_size);
+    int64_t at_once;
+    if (__builtin_mul_overflow(spec->parallel->layout->data, t->micro_batch_size, &at_once)) {
+        return 0;
+    }
+    return t->global_batch_size / at_once;
 }
 
 bool layout_schedule_is(const ParallelSpec *layout, const char *schedule)

@@ -33,8 +33,9 @@ static int set_shape(struct param *p, const ParamDef *def, int64_t tensor, struc
     p->numel = 1;
     for (int32_t i = 0; i < p->num_dims; i++) {
         int64_t size = def->shape[i];
-        if (size < 1 || def->shard_parts < 0 || def->shard_parts > size ||
-            __builtin_mul_overflow(whole, size, &whole) || whole > ((int64_t)1 << 50)) {
+        bool parts = def->shard_parts >= 0 && (def->shard_dim != i || def->shard_parts <= size);
+        if (size < 1 || !parts || __builtin_mul_overflow(whole, size, &whole) ||
+            whole > ((int64_t)1 << 50)) {
             return error_set(err, ERR_INVALID_ARGUMENT, "plan: %s: shape is out of range", p->name);
         }
         p->shape[i] = size;

@@ -6,6 +6,8 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "plan/cluster.h"
+#include "plan/params.h"
 #include "plan/spec_check.h"
 #include "proto/names.h"
 #include "proto/text.h"
@@ -50,6 +52,29 @@ static const ProtobufCMessageDescriptor *message_of(unsigned i)
     return others[i];
 }
 
+/* As the server does before it plans. */
+static void check_plan_request(PlanRequest *request)
+{
+    struct error err;
+    struct spec_unbuilt unbuilt = {0};
+    if (request->spec && spec_check_plan(request->spec, &unbuilt, &err) == 0 && request->cluster) {
+        cluster_check("cluster", request->cluster, &err);
+    }
+    spec_unbuilt_free(&unbuilt);
+}
+
+/* As a rank does with the plan that it gets: a table or an error. */
+static void check_plan(const Plan *plan)
+{
+    for (size_t i = 0; i < plan->n_stages && i < 4; i++) {
+        struct param_table table;
+        struct error err;
+        if (params_expand(plan, (int32_t)i, &table, &err) == 0) {
+            params_free(&table);
+        }
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct error err;
@@ -72,6 +97,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     protobuf_c_message_free_unpacked(copy, NULL);
     if (descriptor == &submit_request__descriptor && ((SubmitRequest *)message)->spec) {
         spec_check(((SubmitRequest *)message)->spec, &err);
+    }
+    if (descriptor == &plan_request__descriptor) {
+        check_plan_request((PlanRequest *)message);
+    }
+    if (descriptor == &plan__descriptor) {
+        check_plan((const Plan *)message);
     }
     protobuf_c_message_free_unpacked(message, NULL);
     return 0;

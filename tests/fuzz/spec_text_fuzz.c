@@ -8,27 +8,6 @@
 #include "plan/spec_check.h"
 #include "proto/text.h"
 
-/* A job can be planned wherever it can be started, then with nothing that isn't built, and never
- * the other way round. True: so it is. */
-static bool check_for_plan(const JobSpec *spec)
-{
-    struct error err;
-    struct spec_unbuilt found = {0}, again = {0};
-    JobSpec *copy = (JobSpec *)text_clone(&spec->base);
-    bool ok = spec_check_plan(copy, &found, &err) == 0;
-    if (ok) {
-        check_texts(&copy->base);
-        ASSERT(spec_check_plan(copy, &again, &err) == 0 && again.num == found.num);
-        spec_checkpoint_interval(copy);
-        spec_layout(copy);
-    }
-    bool plain = ok && found.num == 0;
-    spec_unbuilt_free(&found);
-    spec_unbuilt_free(&again);
-    job_spec__free_unpacked(copy, NULL);
-    return plain;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void packed(struct buf *out, const ProtobufCMessage *message)
