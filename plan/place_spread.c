@@ -215,14 +215,23 @@ static struct spread_cost cost_of(struct place_picking *p, const struct leaf *le
     return cost;
 }
 
-/* No more leaves and no worse domains, but all below one switch of the level: of several such
- * switches, the one with the least free. */
-static bool spread_below(struct place_picking *p, struct leaf *leaves, int32_t num, int64_t chains,
-                         int32_t level, struct spread_cost most)
+/* Leaves first <= l < end below one switch. */
+struct below {
+    int32_t first, end, free;
+};
+
+static int fullest(const void *a, const void *b)
 {
-    struct leaf *try = calloc((size_t)num, sizeof *try);
-    ASSERT(try);
-    int32_t best = -1, best_num = 0, least = INT32_MAX, end;
+    const struct below *x = a, *y = b;
+    return x->free != y->free ? (x->free < y->free ? -1 : 1)
+                              : (x->first > y->first) - (x->first < y->first);
+}
+
+/* Switches of a level with room for all chains. */
+static int32_t list_below(const struct place_picking *p, const struct leaf *leaves, int32_t num,
+                          int64_t chains, int32_t level, struct below *list)
+{
+    int32_t count = 0, end;
     for (int32_t first = 0; first < num; first = end) {
         int32_t s = switch_over(p->room, leaves[first].leaf, level), free_below = 0;
         int64_t whole = 0;
@@ -230,26 +239,40 @@ static bool spread_below(struct place_picking *p, struct leaf *leaves, int32_t n
             whole += leaves[end].chains;
             free_below += leaves[end].free;
         }
-        if (s < 0 || whole < chains || free_below >= least) {
-            continue;
-        }
-        memcpy(try, &leaves[first], (size_t)(end - first) * sizeof *try);
-        spread(p, try, end - first, chains, false);
-        struct spread_cost cost = cost_of(p, try, end - first);
-        if (cost.leaves <= most.leaves && cost.cells <= most.cells) {
-            best = first;
-            best_num = end - first;
-            least = free_below;
+        if (s >= 0 && whole >= chains) {
+            list[count++] = (struct below){first, end, free_below};
         }
     }
-    if (best >= 0) {
-        spread(p, &leaves[best], best_num, chains, false);
-        for (int32_t i = 0; i < num; i++) {
-            leaves[i].taken = i < best || i >= best + best_num ? 0 : leaves[i].taken;
+    qsort(list, (size_t)count, sizeof *list, fullest);
+    return count;
+}
+
+/* No more leaves and no worse domains, but all below one switch of the level: of several such
+ * switches, the one with the least free. */
+static bool spread_below(struct place_picking *p, struct leaf *leaves, int32_t num, int64_t chains,
+                         int32_t level, struct spread_cost most)
+{
+    struct below *list = calloc((size_t)num, sizeof *list);
+    struct leaf *try = calloc((size_t)num, sizeof *try);
+    ASSERT(list && try);
+    int32_t count = list_below(p, leaves, num, chains, level, list);
+    bool found = false;
+    for (int32_t i = 0; i < count && !found; i++) {
+        int32_t here = list[i].end - list[i].first;
+        memcpy(try, &leaves[list[i].first], (size_t)here * sizeof *try);
+        spread(p, try, here, chains, false);
+        struct spread_cost cost = cost_of(p, try, here);
+        found = cost.leaves <= most.leaves && cost.cells <= most.cells;
+        for (int32_t l = 0; l < num && found; l++) {
+            leaves[l].taken = 0;
+        }
+        if (found) {
+            memcpy(&leaves[list[i].first], try, (size_t)here * sizeof *try);
         }
     }
+    free(list);
     free(try);
-    return best >= 0;
+    return found;
 }
 
 void place_spread(struct place_picking *p, int64_t chains)
