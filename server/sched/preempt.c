@@ -81,18 +81,19 @@ static bool choose(struct search *c)
     if (!is_enough(c)) {
         return false;
     }
-    /* An earlier one may be of no use now: the most valuable goes free first. */
+    /* An earlier one may be of no use now: the most valuable goes free first. What is kept gathers
+     * at the end. */
+    size_t first = num;
     for (size_t i = num; i-- > 0;) {
         drop(c, c->runs[i]);
-        if (is_enough(c)) {
-            num--;
-            memmove(&c->runs[i], &c->runs[i + 1], (num - i) * sizeof *c->runs);
-        } else {
+        if (!is_enough(c)) {
             add(c, c->runs[i]);
+            c->runs[--first] = c->runs[i];
         }
     }
-    c->num = num;
-    return num > 0;
+    c->num = num - first;
+    memmove(c->runs, &c->runs[first], c->num * sizeof *c->runs);
+    return c->num > 0;
 }
 
 static void give(struct search *c, size_t run)
@@ -148,6 +149,13 @@ static bool may_leave(const struct search *c, size_t run, bool reclaims)
     return coming_leaves(c->s, run) || victim_is_one(c->s, run, c->job, reclaims);
 }
 
+static void mark(struct sched *s, const struct device_set *set)
+{
+    for (int32_t i = 0; i < device_set_num(set); i++) {
+        s->words[set->device[i] / 64] |= (uint64_t)1 << (set->device[i] % 64);
+    }
+}
+
 /* Devices of those who may leave: all of them, or where few devices suit, these. */
 static void mark_leaving(struct search *c, const struct want *w, bool reclaims)
 {
@@ -166,23 +174,18 @@ static void mark_leaving(struct search *c, const struct want *w, bool reclaims)
         return;
     }
     for (size_t i = 0; i < s->v->num_runs; i++) {
-        const struct device_set *set = s->v->runs[i].devices;
-        int32_t num = may_leave(c, i, reclaims) ? device_set_num(set) : 0;
-        for (int32_t k = 0; k < num; k++) {
-            s->words[set->device[k] / 64] |= (uint64_t)1 << (set->device[k] % 64);
+        if (may_leave(c, i, reclaims)) {
+            mark(s, s->v->runs[i].devices);
         }
     }
-    s->looks += s->f->num_devices / 2;
+    s->looks += s->f->num_devices / 2 + (int64_t)s->v->num_runs;
 }
 
-/* If all left that may: for how many would there be room? Most who ask hear here, at little cost,
- * that it's too few. */
-static int32_t largest_possible(struct search *c, const struct want *w, bool reclaims)
+/* How large a gang fits on what is free and what is marked. */
+static int32_t size_with_marked(struct search *c, const struct want *w)
 {
     struct sched *s = c->s;
     const uint64_t *open = sched_map(s, c->mask)->bits, *possible = reserve_possible(s);
-    share_borrowed(s);
-    mark_leaving(c, w, reclaims);
     for (int32_t i = 0; i <= s->f->num_devices / 64; i++) {
         s->words[i] = (s->words[i] & possible[i] & ~s->claimed[i]) | open[i];
     }
@@ -190,25 +193,64 @@ static int32_t largest_possible(struct search *c, const struct want *w, bool rec
     return room_size(&s->room);
 }
 
-/* True: found. Whoever leaves anyway may be enough: then nobody is, and it isn't for good. */
-static bool search(struct search *c, bool *waits)
+/* If all left that may: for how many would there be room? Most who ask hear here, at little cost,
+ * that it's too few. */
+static int32_t largest_possible(struct search *c, const struct want *w, bool reclaims)
 {
     struct sched *s = c->s;
-    const struct sched_job *j = &s->v->jobs[c->job];
-    int64_t max = s->v->tenants[j->tenant].max;
-    c->over = max >= 0 ? share_with(s, c->job) - max : 0;
-    c->num = victim_list(s, c->job, c->runs);
+    share_borrowed(s);
+    mark_leaving(c, w, reclaims);
+    return size_with_marked(c, w);
+}
+
+/* Will there be room, and its tenant be within its max, once those have left who leave anyway? */
+static bool is_enough_anyway(struct search *c, struct want *w)
+{
+    struct sched *s = c->s;
+    int64_t over = c->over;
+    for (size_t i = 0; over > 0 && i < s->v->num_runs; i++) {
+        over -= coming_leaves(s, i) ? share_without(s, i, c->job) : 0;
+    }
+    /* As long as nothing more is decided. */
+    int64_t stamp = (int64_t)s->num_decisions * (SCHED_MAX_RESERVATIONS + 1) + s->num_reservations;
+    if (over <= 0 && w->leaving_stamp != stamp) {
+        memset(s->words, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *s->words);
+        for (size_t i = 0; i < s->v->num_runs; i++) {
+            if (coming_leaves(s, i)) {
+                mark(s, s->v->runs[i].devices);
+            }
+        }
+        w->leaving_size = size_with_marked(c, w);
+        w->leaving_stamp = stamp;
+    }
+    return over <= 0 && w->leaving_size >= s->v->jobs[c->job].num_devices;
+}
+
+static bool search(struct search *c)
+{
+    c->runs = sched_must(malloc((c->s->v->num_runs + 1) * sizeof *c->runs));
+    c->num = victim_list(c->s, c->job, c->runs);
+    c->s->looks += c->s->f->num_devices;
     add_free(c);
-    *waits = is_enough(c);
-    return !*waits && choose(c) && place(c);
+    bool found = choose(c) && place(c);
+    if (found) {
+        claim(c);
+    }
+    free(c->runs);
+    return found;
+}
+
+static bool is_spent(const struct sched *s)
+{
+    int64_t n = s->f->num_devices > SCHED_MIN_LOOKED_AT ? s->f->num_devices : SCHED_MIN_LOOKED_AT;
+    return s->num_preemptors == SCHED_MAX_PREEMPTORS || s->looks >= n * SCHED_MAX_LOOKS;
 }
 
 bool preempt_try(struct sched *s, size_t job)
 {
     struct want *w = want_table_get(s->wants, s->seats[job].want);
     const struct sched_job *j = &s->v->jobs[job];
-    if (!s->v->options->preemption || s->num_preemptors == SCHED_MAX_PREEMPTORS ||
-        s->looks >= (int64_t)s->f->num_devices * SCHED_MAX_LOOKS || !victim_may_exist(s, job)) {
+    if (!s->v->options->preemption || is_spent(s) || !victim_may_exist(s, job)) {
         return false;
     }
     struct want_try key = {.tenant = j->tenant,
@@ -219,22 +261,19 @@ bool preempt_try(struct sched *s, size_t job)
     if (!is_special && want_has_tried(w, &key)) {
         return false;
     }
+    int64_t max = s->v->tenants[j->tenant].max;
     struct search c = {.s = s, .job = job, .mask = reserve_all(s)};
-    bool found = false, waits = false;
-    int32_t largest = largest_possible(&c, w, key.reclaims);
-    if (largest < j->num_devices) {
-        key.num = largest + 1;
-    } else {
-        c.runs = sched_must(malloc((s->v->num_runs + 1) * sizeof *c.runs));
-        s->looks += s->f->num_devices;
-        found = search(&c, &waits);
-        if (found) {
-            claim(&c);
-        }
-        free(c.runs);
+    c.over = max >= 0 ? share_with(s, job) - max : 0;
+    if (is_enough_anyway(&c, w)) {
+        return false; /* for now */
     }
-    if (!found && !waits && !is_special) {
+    int32_t largest = largest_possible(&c, w, key.reclaims);
+    if (largest >= j->num_devices && search(&c)) {
+        return true;
+    }
+    if (!is_special) {
+        key.num = largest < j->num_devices ? largest + 1 : key.num;
         want_tried(w, &key);
     }
-    return found;
+    return false;
 }

@@ -278,6 +278,7 @@ static void begin_free(struct sched *s)
         w->num_fails = num;
         w->num_tries = 0;
         w->impossible = INT32_MAX;
+        w->leaving_stamp = -1;
         w->is_covered = false;
     }
 }

@@ -11,7 +11,8 @@
 #define SCHED_MAX_RESERVATIONS 32
 #define SCHED_MAX_PREEMPTORS 8
 #define SCHED_MAX_MAPS 16
-#define SCHED_MAX_LOOKS 128 /* for victims, at each device */
+#define SCHED_MAX_LOOKS 64 /* for victims, at each device, or as if there were so many: */
+#define SCHED_MIN_LOOKED_AT 4096
 /* When there is more to do than one pass does. */
 #define SCHED_SOON_MS 1000
 #define SCHED_MAX_WANTS 4096 /* remembered from pass to pass */

@@ -126,12 +126,20 @@ static void fill_half(struct world *w)
             devices[i] = d + i;
         }
         add_run(w, (int32_t)draw(w, TENANTS), (int32_t)draw(w, 10), device_set_new(devices, taken));
-        int32_t gap = 8 << draw(w, 4);
-        d += num + gap;
+        d += num + (8 << draw(w, 4));
     }
 }
 
-static void make_world(struct world *w, int num_devices, size_t num_jobs)
+/* All devices, a run each: as many victims as there can be. */
+static void fill_singly(struct world *w)
+{
+    for (int32_t d = 0; d < w->f->num_devices; d++) {
+        add_run(w, (int32_t)draw(w, TENANTS), (int32_t)draw(w, 10), device_set_new(&d, 1));
+    }
+}
+
+static void make_world(struct world *w, int num_devices, size_t num_jobs,
+                       void (*fill)(struct world *))
 {
     *w = (struct world){.f = make_fabric(num_devices), .now_ms = (int64_t)1000 * HOUR_MS};
     w->options = (struct sched_options){.preemption = true,
@@ -160,7 +168,7 @@ static void make_world(struct world *w, int num_devices, size_t num_jobs)
         w->pins[i] = w->names[i];
     }
     w->next_id = 1;
-    fill_half(w);
+    fill(w);
     while (w->num_jobs < num_jobs) {
         add_job(w);
     }
@@ -317,25 +325,34 @@ static double small_ms(struct world *w, bool reset)
     return ms[PASSES / 2];
 }
 
+static double measure(const char *says, int num_devices, double before,
+                      void (*fill)(struct world *))
+{
+    struct world w;
+    struct took t;
+    make_world(&w, num_devices, JOBS, fill);
+    double ms = full_ms(&w, &t);
+    size_t runs = w.num_runs;
+    settle(&w);
+    double next = small_ms(&w, false), again = small_ms(&w, true);
+    printf("%-12s %8d %6zu %6d %9.2f %6.2f %8zu %7zu %9.2f %11.2f\n", says, num_devices, runs, JOBS,
+           ms, before > 0 ? ms / before : 1, t.starts, t.claims, next, again);
+    free_world(&w);
+    return ms;
+}
+
 int main(void)
 {
-    printf("%8s %6s %8s %12s %8s %12s %14s %7s\n", "devices", "runs", "jobs", "full ms", "ratio",
-           "starts", "next pass ms", "reset");
-    double before = 0;
     const char *only = getenv("DEVICES");
     int first = only ? atoi(only) : 1024, last = only ? first : 65536;
+    printf("%-12s %8s %6s %6s %9s %6s %8s %7s %9s %11s\n", "held", "devices", "runs", "jobs",
+           "full ms", "ratio", "starts", "claims", "next ms", "next, reset");
+    double before = 0;
     for (int n = first; n <= last; n *= 2) {
-        struct world w;
-        make_world(&w, n, JOBS);
-        struct took t;
-        double ms = full_ms(&w, &t);
-        size_t runs = w.num_runs;
-        settle(&w);
-        double small = small_ms(&w, false), again = small_ms(&w, true);
-        printf("%8d %6zu %8d %12.2f %8.2f %6zu/%-5zu %14.2f %7.2f\n", n, runs, JOBS, ms,
-               before > 0 ? ms / before : 1, t.starts, t.claims, small, again);
-        before = ms;
-        free_world(&w);
+        before = measure("half", n, before, fill_half);
+    }
+    for (int n = first; n <= last; n *= 4) {
+        before = measure("all, singly", n, n == first ? 0 : before, fill_singly);
     }
     return 0;
 }
