@@ -22,7 +22,7 @@ struct controller {
     struct sched *sched;      /* owned; what its passes have learned */
     int64_t sched_due_ms;     /* a pass is due without anything having happened */
     int64_t sched_rest_ms;    /* none before this: the last one took long */
-    int64_t explain_rest_ms;  /* the same of explanations */
+    int64_t explain_rest_ms;  /* explanations have used up their part of the time until then */
     int64_t explain_began_ms; /* of the one that is being made */
 };
 

@@ -12,6 +12,8 @@
 /* What takes longer than the first is not done again for so many times as long. */
 #define REST_COST_MS 5
 #define REST_TIMES 3
+/* Explanations have the same part of the time, on average over so long. */
+#define EXPLAIN_AHEAD_MS 1000
 
 struct store *controller_store(struct controller *c)
 {
@@ -94,14 +96,16 @@ bool controller_may_explain(struct controller *c)
 {
     const struct world *w = controller_world(c);
     c->explain_began_ms = w->mono_ms(w->ctx);
-    return c->explain_began_ms >= c->explain_rest_ms;
+    return c->explain_rest_ms <= c->explain_began_ms + EXPLAIN_AHEAD_MS;
 }
 
 void controller_explained(struct controller *c)
 {
     const struct world *w = controller_world(c);
-    int64_t end_ms = w->mono_ms(w->ctx);
-    c->explain_rest_ms = controller_rest_until(c->explain_began_ms, end_ms);
+    int64_t took_ms = w->mono_ms(w->ctx) - c->explain_began_ms;
+    int64_t from_ms =
+        c->explain_rest_ms > c->explain_began_ms ? c->explain_rest_ms : c->explain_began_ms;
+    c->explain_rest_ms = from_ms + (1 + REST_TIMES) * took_ms;
 }
 
 int64_t controller_rest_until(int64_t began_ms, int64_t end_ms)
