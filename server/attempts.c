@@ -121,6 +121,9 @@ int attempts_apply(struct controller *c, struct job *j, const struct supervisor_
     attempts_send(c, j, d.send);
     if (d.kill && !j->kill_pending && controller_now_ms(c) >= j->next_kill_ms) {
         kill_attempt(c, j);
+        /* Until it is seen to be gone nothing else is to be done about it. */
+        controller_touch(c, j);
+        j->next_kill_ms = controller_now_ms(c) + KILL_AGAIN_MS;
         return d.why_kill ? controller_event(c, j, "note", "supervisor", 0, err, "%s", d.why_kill)
                           : 0;
     }

@@ -29,10 +29,11 @@ def programs_with_tickets(folder):
 
 
 class AccessServer(Server):
-    def __init__(self, m, folder, programs, devices=2, limits="auth_failures_per_min: 100000"):
+    def __init__(self, m, folder, programs, devices=2, limits="auth_failures_per_min: 100000",
+                 args=()):
         self.limits = limits
         self.secrets, self.ids = {}, {}
-        super().__init__(m, folder, programs, devices)
+        super().__init__(m, folder, programs, devices, args)
 
     def start(self):
         log = self.folder / "tandemd.log"
@@ -42,7 +43,7 @@ class AccessServer(Server):
                           f"listen: ['127.0.0.1:0', 'unix:{self.folder}/shared.sock']\n"
                           f"limits: {{{self.limits}}}\nroots: [{{read: [{TINY}]}}]\n")
         self.log = open(log, "ab")
-        self.process = subprocess.Popen([self.programs / "tandemd", "--config", config],
+        self.process = subprocess.Popen([self.programs / "tandemd", "--config", config, *self.args],
                                         stdout=self.log, stderr=subprocess.STDOUT)
         self.connect()
         self.admin = self.m.admin_rpc.AdminStub(self.channel)

@@ -219,7 +219,7 @@ class QueueTest(unittest.TestCase):
         wait_for("a second attempt", lambda: s.get(low).attempt == 2)
         j = s.get(low)
         self.assertEqual((1, 0), (j.evictions, j.restarts))
-        self.assertTrue(any("grace_s" in e.message for e in j.events))
+        self.assertEqual(1, len([e for e in j.events if "grace_s" in e.message]))
         self.assertRegex([e for e in j.events if e.to == M.jobs.JOB_STARTING][1].message,
                          "from the checkpoint of step")
 
