@@ -160,7 +160,8 @@ static double context_block_s(const struct costing *c)
     return link_s(c, AXIS_CONTEXT, 2 * (n - 1) / n * all, 8 * depth(n));
 }
 
-/* Two all-to-alls forward and two backward, of the tokens' copies for their experts. */
+/* Two all-to-alls forward and two backward, of the tokens' copies for their experts; with sequence
+ * parallel each tensor rank sends those of its own tokens. */
 static double expert_block_s(const struct costing *c)
 {
     double e = (double)c->layout->expert;

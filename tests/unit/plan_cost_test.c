@@ -224,6 +224,57 @@ static void a_trillion_parameters_on_3072_devices_are_predicted(void **state)
     cluster_spec__free_unpacked(cluster, NULL);
 }
 
+/* Mixtral, e = 8 on one node of eight: 4 all-to-alls of two copies of each token, 7/8 of them
+ * leave. */
+static void experts_send_their_tokens(void **state)
+{
+    (void)state;
+    c->config.model_type = (char *)"mixtral";
+    plan_case_config(c, 32, 4096, 14336, 32, 8, 32000);
+    c->config.has_num_experts = c->config.has_num_experts_per_tok = 1;
+    c->config.has_moe_intermediate_size = 1;
+    c->config.num_experts = 8;
+    c->config.num_experts_per_tok = 2;
+    c->config.moe_intermediate_size = 14336;
+    c->config.max_position_embeddings = 4096;
+    plan_case_cluster(c, 1, 8, 8, 0);
+    c->layout.data = 8;
+    c->layout.expert = 8;
+    c->training.seq_len = 4096;
+    AxisGroup g, *groups[] = {&g};
+    group(&g, AXIS_EXPERT, 450e9);
+    double one = 4096.0 * 2 * 4096 * 2 * 7 / 8;
+    near(cost_with(groups, 1).expert_s, 32 * 4 * one / 450e9, 1e-9);
+}
+
+/* 70B on 512 H100 as 8 x 8 x 8 fits and is busy, on DGX nodes. */
+static void a_70b_model_on_512_devices_fits(void **state)
+{
+    (void)state;
+    ClusterSpec *cluster;
+    struct error err = {0};
+    const char text[] = "groups: [{name: n, count: 64, devices: 8, type: h100, nics: 8, "
+                        "nic_bytes_per_s: 5.0e10}]";
+    assert_int_equal(cluster_parse("cluster", text, sizeof text - 1, &cluster, &err), 0);
+    c->input.cluster = cluster;
+    plan_case_config(c, 80, 8192, 28672, 64, 8, 128256);
+    c->config.max_position_embeddings = 8192;
+    c->layout.data = c->layout.tensor = c->layout.pipeline = 8;
+    c->layout.sequence_parallel = 1;
+    c->training.seq_len = 8192;
+    c->training.global_batch_size = 512;
+    Plan *p = plan_case_build(c);
+    assert_true(p->memory->total_bytes < 80000000000);
+    assert_true(p->cost->mfu > 0.35 && p->cost->mfu < 0.55);
+    for (size_t i = 0; i < p->n_groups; i++) {
+        if (p->groups[i]->axis == AXIS_TENSOR) {
+            assert_int_equal(p->groups[i]->worst, LINK_DOMAIN);
+        }
+    }
+    plan__free_unpacked(p, NULL);
+    cluster_spec__free_unpacked(cluster, NULL);
+}
+
 /* Without links communication counts as nothing, without a peak there is no estimate. */
 static void what_is_not_known_is_left_out(void **state)
 {
@@ -249,6 +300,8 @@ int main(void)
         T(zero_three_hides_behind_compute_where_there_is_enough),
         T(llama3_405b_is_predicted_within_a_fifth),
         T(a_trillion_parameters_on_3072_devices_are_predicted),
+        T(experts_send_their_tokens),
+        T(a_70b_model_on_512_devices_fits),
         T(what_is_not_known_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
