@@ -51,8 +51,13 @@ int plan_check_built(const Plan *plan, struct error *err)
                          plan->unbuilt[0]);
     }
     const Mesh *m = plan->mesh;
+    const JobSpec *spec = plan->spec;
+    if (!m || !spec || !spec->parallel || !plan->model || !plan->model->config ||
+        spec->parallel->choice_case != PARALLEL_CHOICE__CHOICE_LAYOUT) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "plan: incomplete");
+    }
     if (m->data != m->num_ranks || m->expert != 1 || plan->n_stages != 1 ||
-        spec_layout(plan->spec)->zero_stage != 0) {
+        spec_layout(spec)->zero_stage != 0) {
         return error_set(err, ERR_UNIMPLEMENTED, "this runtime knows the data axis alone");
     }
     return family_check_built("model", plan->model->config, err);

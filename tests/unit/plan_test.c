@@ -511,6 +511,14 @@ static void a_damaged_plan_does_not_expand(void **state)
     struct param_table t;
     struct error err = {0};
     assert_int_equal(params_expand(p, 1, &t, &err), -1);
+    assert_int_equal(plan_check_built(p, &err), 0);
+    p->mesh->expert = 2;
+    assert_int_equal(plan_check_built(p, &err), -1);
+    p->mesh->expert = 1;
+    Mesh *mesh = p->mesh;
+    p->mesh = NULL;
+    assert_int_equal(plan_check_built(p, &err), -1);
+    p->mesh = mesh;
     p->stages[0]->layer_end = INT64_MAX;
     assert_int_equal(params_expand(p, 0, &t, &err), -1);
     p->stages[0]->layer_end = 2;
