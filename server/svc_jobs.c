@@ -186,7 +186,8 @@ static int run_list(void *query, struct mail *m, struct error *err)
     const ListJobsRequest *r = (const ListJobsRequest *)m->message;
     const struct caller *who = call_caller(m->call);
     int32_t size = r->page_size < 1 ? 100 : r->page_size > PAGE_MAX ? PAGE_MAX : r->page_size;
-    struct store_job_filter filter = {.before_id = r->before_id, .limit = size};
+    struct store_job_filter filter = {
+        .before_id = r->before_id, .limit = size, .by_turn = r->by_turn};
     for (size_t i = 0; i < r->n_states; i++) {
         filter.states |= 1u << r->states[i];
     }
@@ -215,7 +216,7 @@ static int run_list(void *query, struct mail *m, struct error *err)
         rc = job_use_add(q->reader, &rows[i], now_us, false, job, err);
         msg_free(spec);
     }
-    MSG_SET(reply, next_before_id, num == (size_t)size ? rows[num - 1].id : 0);
+    MSG_SET(reply, next_before_id, num == (size_t)size && !r->by_turn ? rows[num - 1].id : 0);
     free(rows);
     if (rc == 0) {
         call_reply(m->call, &reply->base);

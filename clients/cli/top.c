@@ -39,35 +39,21 @@ static void answers_free(struct answers *a)
     *a = (struct answers){0};
 }
 
-/* Jobs in those states, the newest of them; queue: all of them, to find the first. */
-static int fetch_jobs(struct cli *cli, JobState *states, size_t num, const char *tenant,
-                      struct collect *out, struct error *err)
+/* All that run, or the first of the queue. */
+static int fetch_jobs(struct cli *cli, ListJobsRequest *q, struct collect *out, struct error *err)
 {
-    ListJobsRequest q = LIST_JOBS_REQUEST__INIT;
-    q.states = states;
-    q.n_states = num;
-    q.tenant = (char *)(uintptr_t)tenant;
-    q.has_page_size = q.has_before_id = 1;
-    q.page_size = PAGE;
+    q->has_page_size = q->has_before_id = 1;
     do {
         ProtobufCMessage *reply;
-        if (cli_call(cli, "Jobs/List", &q.base, &list_jobs_reply__descriptor, &reply, err)) {
+        if (cli_call(cli, "Jobs/List", &q->base, &list_jobs_reply__descriptor, &reply, err)) {
             return -1;
         }
         ListJobsReply *r = (ListJobsReply *)reply;
         collect_take(out, (ProtobufCMessage **)r->jobs, &r->n_jobs);
-        q.before_id = r->next_before_id;
+        q->before_id = r->next_before_id;
         list_jobs_reply__free_unpacked(r, NULL);
-    } while (q.before_id > 0 && out->num < COLLECT_MAX);
+    } while (q->before_id > 0 && out->num < COLLECT_MAX);
     return 0;
-}
-
-/* The queue's order as far as it shows in jobs themselves: priority, then age. */
-static int by_turn(const void *a, const void *b)
-{
-    const Job *x = *(Job *const *)a, *y = *(Job *const *)b;
-    return x->priority != y->priority ? (x->priority < y->priority) - (x->priority > y->priority)
-                                      : (x->id > y->id) - (x->id < y->id);
 }
 
 static int by_id(const void *a, const void *b)
@@ -92,7 +78,8 @@ static const WhyReply *fetch_why(struct cli *cli, const Job *j)
 static int fetch(struct cli *cli, const char *tenant, size_t rows, struct answers *a,
                  struct error *err)
 {
-    JobState running[] = {JOB_STARTING, JOB_RUNNING, JOB_STOPPING}, queued[] = {JOB_QUEUED};
+    JobState states[] = {JOB_STARTING, JOB_RUNNING, JOB_STOPPING};
+    ListJobsRequest running = LIST_JOBS_REQUEST__INIT, queued = LIST_JOBS_REQUEST__INIT;
     GetUsageRequest q = GET_USAGE_REQUEST__INIT;
     ProtobufCMessage *reply;
     q.tenant = (char *)(uintptr_t)tenant;
@@ -102,17 +89,20 @@ static int fetch(struct cli *cli, const char *tenant, size_t rows, struct answer
         return -1;
     }
     a->usage = (GetUsageReply *)reply;
-    if (fetch_jobs(cli, running, 3, tenant, &a->running, err) != 0 ||
-        fetch_jobs(cli, queued, 1, tenant, &a->queued, err) != 0) {
+    size_t most = rows < QUEUED_MAX ? rows : QUEUED_MAX;
+    running.tenant = queued.tenant = q.tenant;
+    running.states = states;
+    running.n_states = sizeof states / sizeof *states;
+    running.page_size = PAGE;
+    queued.has_by_turn = queued.by_turn = 1;
+    queued.page_size = (int32_t)most;
+    if (fetch_jobs(cli, &running, &a->running, err) != 0 ||
+        fetch_jobs(cli, &queued, &a->queued, err) != 0) {
         return -1;
     }
     if (a->running.num > 0) {
         qsort(a->running.items, a->running.num, sizeof *a->running.items, by_id);
     }
-    if (a->queued.num > 0) {
-        qsort(a->queued.items, a->queued.num, sizeof *a->queued.items, by_turn);
-    }
-    size_t most = rows < QUEUED_MAX ? rows : QUEUED_MAX;
     for (size_t i = 0; i < a->queued.num && i < most; i++) {
         a->why[a->num_why++] = fetch_why(cli, (const Job *)a->queued.items[i]);
     }

@@ -268,20 +268,48 @@ int store_job_live(struct store *s, int64_t **ids, size_t *num, struct error *er
     return 0;
 }
 
+#define JOB_LIST(index, what, order)                                                               \
+    "SELECT " JOB_COLUMNS " FROM jobs j " index                                                    \
+    " LEFT JOIN attempts a ON a.job = j.id AND a.number = j.attempt WHERE " what                   \
+    " ORDER BY " order " LIMIT "
+
+/* Each by the index that has little but what is asked for: those that have ended may be many. */
+static sqlite3_stmt *list_query(struct store *s, const struct store_job_filter *f,
+                                struct error *err)
+{
+    int64_t before_id = f->before_id > 0 ? f->before_id : INT64_MAX, states = f->states;
+    const char *tenant = f->tenant ? f->tenant : "";
+    if (f->by_turn) {
+        return sql_query(s, err,
+                         JOB_LIST("INDEXED BY jobs_queued",
+                                  "j.state = 1 AND (j.tenant = ?1 OR ?1 = '')",
+                                  "j.priority DESC, j.id") "?2",
+                         "tw", tenant, f->limit);
+    }
+    if (states && states < (1 << JOB_SUCCEEDED)) {
+        return sql_query(s, err,
+                         JOB_LIST("INDEXED BY jobs_live",
+                                  "j.state < 7 AND j.id < ?2 AND (?3 >> j.state) & 1 AND "
+                                  "(j.tenant = ?1 OR ?1 = '')",
+                                  "j.id DESC") "?4",
+                         "tiiw", tenant, before_id, states, f->limit);
+    }
+    if (*tenant) {
+        return sql_query(s, err,
+                         JOB_LIST("",
+                                  "j.tenant = ?1 AND j.id < ?2 AND ((?3 >> j.state) & 1 OR ?3 = 0)",
+                                  "j.id DESC") "?4",
+                         "tiiw", tenant, before_id, states, f->limit);
+    }
+    return sql_query(
+        s, err, JOB_LIST("", "j.id < ?1 AND ((?2 >> j.state) & 1 OR ?2 = 0)", "j.id DESC") "?3",
+        "iiw", before_id, states, f->limit);
+}
+
 int store_job_list(struct store *s, const struct store_job_filter *f, struct job_row **rows,
                    size_t *num, struct error *err)
 {
-    int64_t before_id = f->before_id > 0 ? f->before_id : INT64_MAX, states = f->states;
-    sqlite3_stmt *q =
-        f->tenant && *f->tenant
-            ? sql_query(s, err,
-                        "SELECT " JOB_COLUMNS JOB_FROM "WHERE j.tenant = ?1 AND j.id < ?2 AND "
-                        "((?3 >> j.state) & 1 OR ?3 = 0) ORDER BY j.id DESC LIMIT ?4",
-                        "tiiw", f->tenant, before_id, states, f->limit)
-            : sql_query(s, err,
-                        "SELECT " JOB_COLUMNS JOB_FROM "WHERE j.id < ?1 AND "
-                        "((?2 >> j.state) & 1 OR ?2 = 0) ORDER BY j.id DESC LIMIT ?3",
-                        "iiw", before_id, states, f->limit);
+    sqlite3_stmt *q = list_query(s, f, err);
     if (!q) {
         return -1;
     }

@@ -76,8 +76,9 @@ struct store_job_filter {
     const char *tenant; /* NULL = all */
     int64_t before_id;  /* 0 = from the newest */
     int32_t limit;
+    bool by_turn; /* those that wait, by priority and then id; states and before_id don't count */
 };
-/* Newest first. *rows is freed by the caller. */
+/* Newest first, but for by_turn. *rows is freed by the caller. */
 int store_job_list(struct store *s, const struct store_job_filter *filter, struct job_row **rows,
                    size_t *num, struct error *err);
 

@@ -235,6 +235,22 @@ class Sight(unittest.TestCase):
         self.assertEqual(outcome(lambda: usage(tenant="none"))[0], Code.NOT_FOUND)
         cancel_all()
 
+    def test_the_queue_is_listed_by_turn(self):
+        holder = submit("mia", "holder", steps=100000, devices=4, tags=SLOW)
+        s.wait_state(holder, "RUNNING")
+        first, second, third = (submit(who, "waits", devices=4) for who in ("mia", "bob", "mia"))
+        s.jobs.SetPriority(m.jobs.SetPriorityRequest(job=str(third), priority=501), timeout=DEADLINE)
+
+        def queue(who, size=100):
+            r = s.as_user(who, "Jobs").List(m.jobs.ListJobsRequest(by_turn=True, page_size=size))
+            self.assertEqual(r.next_before_id, 0)
+            return [j.id for j in r.jobs]
+        self.assertEqual(queue("ada"), [third, first, second])
+        self.assertEqual(queue("ada", 2), [third, first])
+        self.assertEqual(queue("vera"), [third, first])
+        self.assertEqual(queue("bob"), [second])
+        cancel_all()
+
     def test_times_that_make_no_sense_are_refused(self):
         now = int(time.time() * 1e6)
         for fields in (dict(from_us=now, to_us=now - 1), dict(from_us=-1), dict(from_us=now + DAY),
