@@ -10,7 +10,8 @@ struct search {
     struct sched *s;
     size_t job;
     uint64_t mask;
-    size_t *runs; /* candidates, then those chosen of them */
+    bool reclaims; /* for its tenant's quota */
+    size_t *runs;  /* candidates, then those chosen of them */
     size_t num;
     int64_t over; /* devices of its own tenant that have to go: it would be over its max */
 };
@@ -144,9 +145,9 @@ static void claim(struct search *c)
     }
 }
 
-static bool may_leave(const struct search *c, size_t run, bool reclaims)
+static bool may_leave(const struct search *c, size_t run)
 {
-    return coming_leaves(c->s, run) || victim_is_one(c->s, run, c->job, reclaims);
+    return coming_leaves(c->s, run) || victim_is_one(c->s, run, c->job, c->reclaims);
 }
 
 static void mark(struct sched *s, const struct device_set *set)
@@ -157,7 +158,7 @@ static void mark(struct sched *s, const struct device_set *set)
 }
 
 /* Devices of those who may leave: all of them, or where few devices suit, these. */
-static void mark_leaving(struct search *c, const struct want *w, bool reclaims)
+static void mark_leaving(struct search *c, const struct want *w)
 {
     struct sched *s = c->s;
     int32_t num_words = s->f->num_devices / 64 + 1;
@@ -166,7 +167,7 @@ static void mark_leaving(struct search *c, const struct want *w, bool reclaims)
         for (int32_t i = 0; i < num_words; i++) {
             for (uint64_t word = w->suits[i]; word; word &= word - 1) {
                 int32_t holder = s->holder[i * 64 + __builtin_ctzll(word)];
-                bool leaves = holder >= 0 && may_leave(c, (size_t)holder, reclaims);
+                bool leaves = holder >= 0 && may_leave(c, (size_t)holder);
                 s->words[i] |= leaves ? word & -word : 0;
             }
         }
@@ -174,7 +175,7 @@ static void mark_leaving(struct search *c, const struct want *w, bool reclaims)
         return;
     }
     for (size_t i = 0; i < s->v->num_runs; i++) {
-        if (may_leave(c, i, reclaims)) {
+        if (may_leave(c, i)) {
             mark(s, s->v->runs[i].devices);
         }
     }
@@ -185,9 +186,9 @@ static void mark_leaving(struct search *c, const struct want *w, bool reclaims)
 static int32_t size_with_marked(struct search *c, const struct want *w)
 {
     struct sched *s = c->s;
-    const uint64_t *open = sched_map(s, c->mask)->bits, *possible = reserve_possible(s);
+    const uint64_t *open = sched_map(s, c->mask)->bits, *kept = s->kept[c->reclaims];
     for (int32_t i = 0; i <= s->f->num_devices / 64; i++) {
-        s->words[i] = (s->words[i] & possible[i] & ~s->claimed[i]) | open[i];
+        s->words[i] = (s->words[i] & s->possible[i] & ~kept[i] & ~s->claimed[i]) | open[i];
     }
     room_start(&s->room, w, s->words);
     return room_size(&s->room);
@@ -195,11 +196,11 @@ static int32_t size_with_marked(struct search *c, const struct want *w)
 
 /* If all left that may: for how many would there be room? Most who ask hear here, at little cost,
  * that it's too few. */
-static int32_t largest_possible(struct search *c, const struct want *w, bool reclaims)
+static int32_t largest_possible(struct search *c, const struct want *w)
 {
     struct sched *s = c->s;
     share_borrowed(s);
-    mark_leaving(c, w, reclaims);
+    mark_leaving(c, w);
     return size_with_marked(c, w);
 }
 
@@ -213,6 +214,7 @@ static bool is_enough_anyway(struct search *c, struct want *w)
     }
     /* As long as nothing more is decided. */
     int64_t stamp = (int64_t)s->num_decisions * (SCHED_MAX_RESERVATIONS + 1) + s->num_reservations;
+    stamp = stamp * 2 + c->reclaims;
     if (over <= 0 && w->leaving_stamp != stamp) {
         memset(s->words, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *s->words);
         for (size_t i = 0; i < s->v->num_runs; i++) {
@@ -262,12 +264,13 @@ bool preempt_try(struct sched *s, size_t job)
         return false;
     }
     int64_t max = s->v->tenants[j->tenant].max;
-    struct search c = {.s = s, .job = job, .mask = reserve_all(s)};
+    struct search c = {.s = s, .job = job, .mask = reserve_later(s, job), .reclaims = key.reclaims};
+    reserve_possible(s, key.reclaims);
     c.over = max >= 0 ? share_with(s, job) - max : 0;
     if (is_enough_anyway(&c, w)) {
         return false; /* for now */
     }
-    int32_t largest = largest_possible(&c, w, key.reclaims);
+    int32_t largest = largest_possible(&c, w);
     if (largest >= j->num_devices && search(&c)) {
         return true;
     }

@@ -2,7 +2,10 @@
  *
  * A job gets one if it could use a device that no earlier reservation looks after. So the first
  * job blocked on each type has one, and where an earlier one is pinned to some nodes, the first
- * that could use the others; it is enough, since the job behind it is the first one day. */
+ * that could use the others; it is enough, since the job behind it is the first one day.
+ *
+ * A job within its tenant's quota is not held up by the reservation of one that isn't: it could
+ * take the devices back from that one as soon as it runs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,11 +28,19 @@ static bool may_pass(const struct sched *s, const struct reservation *r, size_t 
 
 uint64_t reserve_mask(const struct sched *s, size_t job)
 {
-    uint64_t mask = 0;
+    uint64_t mask = reserve_later(s, job);
     for (int32_t i = 0; i < s->num_reservations; i++) {
-        mask |= (uint64_t)!may_pass(s, &s->reservations[i], job) << i;
+        if ((mask >> i & 1) && may_pass(s, &s->reservations[i], job)) {
+            mask &= ~((uint64_t)1 << i);
+        }
     }
     return mask;
+}
+
+uint64_t reserve_later(const struct sched *s, size_t job)
+{
+    uint64_t all = ((uint64_t)1 << s->num_reservations) - 1;
+    return s->owed_mask == all || !share_within_quota(s, job) ? all : s->owed_mask;
 }
 
 static bool is_covered(struct sched *s, struct want *w)
@@ -43,18 +54,21 @@ static bool is_covered(struct sched *s, struct want *w)
     return w->is_covered;
 }
 
-const uint64_t *reserve_possible(struct sched *s)
+void reserve_possible(struct sched *s, bool reclaims)
 {
+    int32_t num_words = s->f->num_devices / 64 + 1;
     if (!s->has_possible) {
-        memset(s->possible, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *s->possible);
+        memset(s->possible, 0, (size_t)num_words * sizeof *s->possible);
         for (int32_t d = 0; d < s->f->num_devices; d++) {
             bool is_stuck = s->holder[d] >= 0 && s->v->runs[s->holder[d]].is_stuck;
-            bool comes = !is_stuck && s->reserved[d] == 0 && !(s->v->drained && s->v->drained[d]);
+            bool comes = !is_stuck && !(s->v->drained && s->v->drained[d]);
             s->possible[d / 64] |= (uint64_t)comes << (d % 64);
         }
         s->has_possible = true;
     }
-    return s->possible;
+    for (int32_t i = 0; i < num_words; i++) {
+        s->words[i] = s->possible[i] & ~s->kept[reclaims][i];
+    }
 }
 
 /* Without backfill nobody overtakes on any device that the job could use. */
@@ -73,9 +87,12 @@ static int32_t keep_all(struct sched *s, const struct want *w, int32_t **devices
 static void keep(struct sched *s, size_t job, const struct want *w, struct reservation r)
 {
     uint64_t bit = (uint64_t)1 << s->num_reservations;
+    bool is_owed = share_within_quota(s, job);
+    s->owed_mask |= is_owed ? bit : 0;
     for (int32_t i = 0; i < r.num; i++) {
         s->reserved[r.devices[i]] |= bit;
-        s->possible[r.devices[i] / 64] &= ~((uint64_t)1 << (r.devices[i] % 64));
+        s->kept[0][r.devices[i] / 64] |= (uint64_t)1 << (r.devices[i] % 64);
+        s->kept[1][r.devices[i] / 64] |= (uint64_t)is_owed << (r.devices[i] % 64);
     }
     for (int32_t i = 0; i <= s->f->num_devices / 64; i++) {
         s->covered[i] |= w->suits[i];
@@ -85,26 +102,23 @@ static void keep(struct sched *s, size_t job, const struct want *w, struct reser
     s->num_maps = 1; /* the others lack it */
 }
 
-uint64_t reserve_all(const struct sched *s)
-{
-    return ((uint64_t)1 << s->num_reservations) - 1;
-}
-
 void reserve_try(struct sched *s, size_t job)
 {
     struct want *w = want_table_get(s->wants, s->seats[job].want);
     int32_t need = s->v->jobs[job].num_devices;
+    bool reclaims = share_within_quota(s, job);
     if (s->num_reservations == SCHED_MAX_RESERVATIONS || is_covered(s, w) ||
-        need >= w->impossible) {
+        need >= w->impossible[reclaims]) {
         return;
     }
-    room_start(&s->room, w, reserve_possible(s));
+    reserve_possible(s, reclaims);
+    room_start(&s->room, w, s->words);
     if (room_size(&s->room) < need) {
-        w->impossible = room_size(&s->room) + 1;
+        w->impossible[reclaims] = room_size(&s->room) + 1;
         return;
     }
     /* It starts later than now: whom it could pass now says nothing. */
-    uint64_t mask = reserve_all(s);
+    uint64_t mask = reserve_later(s, job);
     size_t moment = coming_moment(s, job, mask);
     if (moment == SIZE_MAX) {
         return;

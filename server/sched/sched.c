@@ -41,6 +41,8 @@ int sched_new(struct sched **out, const struct fabric *f, struct error *err)
     s->reserved = sched_must(malloc(n * sizeof *s->reserved));
     s->covered = sched_must(malloc((n / 64 + 1) * sizeof *s->covered));
     s->possible = sched_must(malloc((n / 64 + 1) * sizeof *s->possible));
+    s->kept[0] = sched_must(malloc((n / 64 + 1) * sizeof *s->kept[0]));
+    s->kept[1] = sched_must(malloc((n / 64 + 1) * sizeof *s->kept[1]));
     s->claimed = sched_must(malloc((n / 64 + 1) * sizeof *s->claimed));
     s->words = sched_must(malloc((n / 64 + 1) * sizeof *s->words));
     s->scratch = sched_must(malloc(n * sizeof *s->scratch));
@@ -60,6 +62,7 @@ static void forget_pass(struct sched *s)
         free(s->reservations[i].devices);
     }
     s->num_reservations = 0;
+    s->owed_mask = 0;
     s->num_preemptors = 0;
     s->looks = 0;
     s->next_ms = SCHED_NEVER;
@@ -85,6 +88,8 @@ void sched_free(struct sched *s)
     free(s->reserved);
     free(s->covered);
     free(s->possible);
+    free(s->kept[0]);
+    free(s->kept[1]);
     free(s->claimed);
     free(s->words);
     free(s->scratch);
@@ -229,8 +234,10 @@ static void begin_devices(struct sched *s)
         s->claimant[d] = NO_JOB;
         s->reserved[d] = 0;
     }
-    memset(s->covered, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *s->covered);
-    memset(s->claimed, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *s->claimed);
+    uint64_t *bits[] = {s->covered, s->claimed, s->kept[0], s->kept[1]};
+    for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
+        memset(bits[i], 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *bits[i]);
+    }
     for (size_t i = 0; i < v->num_runs; i++) {
         s->stops[i] = false;
         for (int32_t k = 0; k < device_set_num(v->runs[i].devices); k++) {
@@ -277,7 +284,7 @@ static void begin_free(struct sched *s)
         }
         w->num_fails = num;
         w->num_tries = 0;
-        w->impossible = INT32_MAX;
+        w->impossible[0] = w->impossible[1] = INT32_MAX;
         w->leaving_stamp = -1;
         w->is_covered = false;
     }
@@ -331,13 +338,14 @@ void sched_start(struct sched *s, size_t job, const int32_t *devices)
     memcpy(d->devices, devices, bytes);
     d->set = device_set_new(devices, j->num_devices);
     d->borrowed = s->v->tenants[j->tenant].quota >= 0 && !share_within_quota(s, job);
-    uint64_t reserved = 0;
+    uint64_t passed = reserve_later(s, job), reserved = 0;
     for (int32_t i = 0; i < j->num_devices; i++) {
         sched_take(s, devices[i]);
         s->holder[devices[i]] = HOLDER_STARTED - (int32_t)(s->num_decisions - 1);
         /* What a claim keeps was its own before it was anybody's reservation. */
         reserved |= s->claimant[devices[i]] == (int32_t)job ? 0 : s->reserved[devices[i]];
     }
+    reserved &= passed;
     if (reserved) {
         d->backfills = s->v->jobs[s->reservations[__builtin_ctzll(reserved)].job].id;
     }

@@ -10,7 +10,8 @@
  *
  * Reservations: not only the first job that doesn't fit has one, but each that could use a device
  * which no earlier one looks after: so the first on each type, and the first on the other nodes
- * where an earlier job is pinned. They are made anew in each pass.
+ * where an earlier job is pinned. They are made anew in each pass. A job within its tenant's quota
+ * isn't held up by the reservation of one that isn't within its own.
  *
  * Quotas: a tenant may hold its quota; beyond that it borrows what is free, up to its max. Which of
  * its running jobs are the borrowed ones follows from their order (highest priority first, then

@@ -77,7 +77,8 @@ struct sched {
     uint64_t *reserved; /* bits of reservations */
     uint64_t *covered;  /* bits: a reservation looks after it */
     uint64_t *claimed;  /* bits */
-    uint64_t *possible; /* bits; reserve_possible */
+    uint64_t *possible; /* bits: it may come free */
+    uint64_t *kept[2];  /* bits: reserved; reserved for a job within its quota */
     uint64_t *words;    /* bits, for a look */
     bool has_possible;
     int32_t *scratch;
@@ -96,6 +97,7 @@ struct sched {
 
     struct reservation reservations[SCHED_MAX_RESERVATIONS];
     int32_t num_reservations;
+    uint64_t owed_mask; /* of those for jobs within their quota */
     /* The first is of mask 0: not held, drained or claimed. It stays for the next pass. */
     struct open_map maps[SCHED_MAX_MAPS];
     int32_t num_maps; /* that are valid */
@@ -161,11 +163,11 @@ void coming_give(struct sched *s, size_t num, size_t job, uint64_t mask, struct 
 /* ---- reserve.c ---- */
 /* The reservations that a job must keep off which starts now. */
 uint64_t reserve_mask(const struct sched *s, size_t job);
-/* One that starts later: all there are. */
-uint64_t reserve_all(const struct sched *s);
+/* One that starts later: whom it could pass now says nothing. */
+uint64_t reserve_later(const struct sched *s, size_t job);
 void reserve_try(struct sched *s, size_t job);
-/* Bits: it may come free some day, and isn't reserved. */
-const uint64_t *reserve_possible(struct sched *s);
+/* Into words: what may come free some day, and isn't reserved for others. */
+void reserve_possible(struct sched *s, bool reclaims);
 
 /* ---- victim.c ---- */
 void victim_build(struct sched *s);

@@ -39,9 +39,10 @@ struct want {
     struct want_try tries[WANT_MAX_TRIES];
     int32_t num_tries;
     int64_t leaving_stamp;
-    int32_t leaving_size; /* fits once those are gone who leave; at the moment of the stamp */
-    int32_t impossible;   /* so many devices will never be free together */
-    bool is_covered;      /* a reservation looks after each device that suits */
+    int32_t leaving_size;  /* fits once those are gone who leave; at the moment of the stamp */
+    int32_t impossible[2]; /* without and with a quota's right: so many devices will never be free
+                              together */
+    bool is_covered;       /* a reservation looks after each device that suits */
 };
 
 struct want_table;

@@ -191,6 +191,31 @@ static void at_its_max_a_tenants_job_stops_only_its_own(void **state)
     case_free(c);
 }
 
+/* The first in the queue has no right to what it waits for; who has doesn't wait behind it. */
+static void a_quota_is_not_held_up_by_the_reservation_of_one_that_has_none(void **state)
+{
+    (void)state;
+    struct sched_case *c = case_new(2);
+    int32_t lender = case_tenant(c, "lender", 8, -1), other = case_tenant(c, "other", 0, -1);
+    case_run(c, 1, 90, 0, 8)->tenant = other;
+    case_run(c, 2, 90, 8, 4)->tenant = other;
+    case_job(c, 3, 50, 2, 8);
+    struct sched_job *j = case_job(c, 4, 0, 1, 8);
+    j->tenant = lender;
+    case_job(c, 5, 0, 1, 2)->tenant = lender;
+    /* Job 3 has all devices reserved. */
+    assert_int_equal(case_pass(c), 2);
+    assert_int_equal(device_set_num(case_claim(c, 4)->set), 8);
+    case_find_job(c, 4)->ready = false;
+    assert_int_equal(case_pass(c), 1);
+    assert_int_equal(case_start(c, 5)->backfills, 0);
+    /* Within its quota, job 3 would be waited for. */
+    c->tenants[0].quota = 16;
+    case_find_run(c, 1)->can_stop = false;
+    assert_int_equal(case_pass(c), 0);
+    case_free(c);
+}
+
 /* Sums of sizes near the largest number don't turn negative. */
 static void quotas_near_the_largest_number_are_large(void **state)
 {
@@ -218,6 +243,7 @@ int main(void)
         cmocka_unit_test(no_priority_takes_what_is_within_another_tenants_quota),
         cmocka_unit_test(nobody_who_lost_borrowed_devices_gets_them_back_by_force),
         cmocka_unit_test(at_its_max_a_tenants_job_stops_only_its_own),
+        cmocka_unit_test(a_quota_is_not_held_up_by_the_reservation_of_one_that_has_none),
         cmocka_unit_test(quotas_near_the_largest_number_are_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
