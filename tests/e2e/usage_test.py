@@ -29,7 +29,9 @@ def setUpModule():
     global folder, m, s
     folder = new_folder()
     m = make_stubs(folder)
-    s = AccessServer(m, folder, link_programs(folder / "bin", "fake_rank"), devices=4)
+    # A second section of the config file, behind the limits.
+    s = AccessServer(m, folder, link_programs(folder / "bin", "fake_rank"), devices=4,
+                     limits="auth_failures_per_min: 100000}\nscheduler: {min_run_s: 0, aging_per_h: 0")
     s.make_users()
 
 
@@ -157,6 +159,33 @@ class Sums(unittest.TestCase):
         s.kill()
         s.start()
         self.assertEqual(self.check_books(), books)
+
+    def test_borrowed_time_and_evictions_are_told_apart(self):
+        """[10] What was started beyond the quota is borrowed time; who gave way, and how often."""
+        for tenant in ("red", "blue"):
+            set_quota(tenant, devices=2)
+        before = by_tenant(from_us=0)["red"]
+        own = submit("mia", "own", steps=100000, devices=2, tags=SLOW)
+        s.wait_state(own, "RUNNING")
+        more = submit("mia", "more", steps=100000, devices=2, tags=SLOW, interval=5)
+        s.wait_state(more, "RUNNING")
+        wait_for("a checkpoint", lambda: s.get(more).step > 5)
+        self.assertEqual((s.get(own).borrowed, s.get(more).borrowed), (False, True))
+        red = by_tenant()["red"]
+        self.assertEqual((red.devices_in_use, red.devices_borrowed, red.quota.devices), (4, 2, 2))
+        theirs = submit("bob", "theirs", steps=100000, devices=2, tags=SLOW)
+        s.wait_state(theirs, "RUNNING")
+        j = s.get(more)
+        self.assertEqual((j.state, j.evictions), (m.jobs.JOB_QUEUED, 1), j)
+        self.assertEqual([(a.borrowed, a.evicted) for a in j.attempts], [(True, True)])
+        self.assertIn("evicted", tandem("show", str(more)).stdout)
+        self.check_books()
+        red, held = by_tenant(from_us=0)["red"], self.device_us(more)
+        self.assertEqual(red.evictions - before.evictions, 1)
+        self.assertEqual(micros(red.borrowed_device_seconds) - micros(before.borrowed_device_seconds),
+                         held)
+        for tenant in ("red", "blue"):
+            set_quota(tenant, devices=-1)
 
     @staticmethod
     def device_us(job):
