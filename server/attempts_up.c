@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "server/allowed.h"
 #include "server/attempts_private.h"
+#include "server/discovery.h"
 #include "server/job.h"
 #include "server/msg.h"
 
@@ -120,6 +121,7 @@ static int on_hello(struct controller *c, struct job *j, struct call *call, cons
     }
     controller_touch(c, j);
     j->worker = call_ref(call);
+    discovery_of_attempt(c, j, h);
     j->ack_due = j->row.attempt.acked_seq > 0;
     controller_lease(c, call, true);
     struct supervisor_event e = {.kind = SUPERVISE_ATTACHED, .fresh = h->fresh};

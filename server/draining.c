@@ -6,6 +6,7 @@
 
 #include "server/attempts.h"
 #include "server/audit.h"
+#include "server/discovery.h"
 #include "server/msg.h"
 
 /* ---- what a request means ---- */
@@ -183,6 +184,16 @@ static void forget_rows(struct drains *drains, const struct target *t)
     }
 }
 
+static bool has_missing(struct controller *c, int32_t node)
+{
+    const struct topology *t = controller_topology(c);
+    bool found = false;
+    for (int32_t i = 0; node >= 0 && i < t->fabric->num_devices; i++) {
+        found = found || (t->fabric->devices[i].node == node && drains_is_missing(t->drains, i));
+    }
+    return found;
+}
+
 int draining_on_undrain(void *controller, struct mail *m, struct error *err)
 {
     struct controller *c = controller;
@@ -204,6 +215,9 @@ int draining_on_undrain(void *controller, struct mail *m, struct error *err)
     }
     forget_rows(drains, &t);
     controller_schedule(c);
+    if (has_missing(c, t.node)) {
+        controller_probe(c, discovery_ask(true)); /* whoever asks may have put it back */
+    }
     reply(c, m, &t);
     return 0;
 }

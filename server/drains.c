@@ -199,6 +199,11 @@ bool drains_set_missing(struct drains *d, int32_t node, const bool *missing, con
     return is_new;
 }
 
+bool drains_is_missing(const struct drains *d, int32_t device)
+{
+    return d->missing[device];
+}
+
 /* ---- answers ---- */
 
 const bool *drains_flags(const struct drains *d)

@@ -28,6 +28,8 @@ void drains_put_back(struct drains *d);
  * node only. reason: "reports 7 of 8 devices". True: something is new. */
 bool drains_set_missing(struct drains *d, int32_t node, const bool *missing, const char *reason);
 
+bool drains_is_missing(const struct drains *d, int32_t device);
+
 /* By device number: for the scheduler. */
 const bool *drains_flags(const struct drains *d);
 /* The row for that node and device exactly; NULL: there is none. */

@@ -233,7 +233,7 @@ static int start_threads(struct tandemd *d, struct error *err)
     if (!is_measured) {
         measure_peak(d);
     }
-    discovery_ask(d->parts.probing, d->options.cluster != NULL);
+    probing_post(d->parts.probing, discovery_ask(d->options.cluster != NULL));
     return 0;
 failed:
     topology_free(o.topology);
