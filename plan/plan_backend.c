@@ -4,16 +4,81 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t num_devices(const ClusterSpec *cluster, bool cpu)
+#include "base/buf.h"
+#include "plan/fabric.h"
+#include "proto/text.h"
+
+/* Of the nodes that the job may use. */
+static bool node_suits(const NodeInfo *node, const ResourcesSpec *r)
+{
+    for (size_t i = 0; r && i < r->n_nodes; i++) {
+        if (strcmp(r->nodes[i], node->name) == 0) {
+            return true;
+        }
+    }
+    return !r || r->n_nodes == 0;
+}
+
+static const char *type_of(const DeviceInfo *device)
+{
+    return device->type ? device->type : "cpu";
+}
+
+static int64_t num_devices(const ClusterSpec *cluster, const ResourcesSpec *r, bool cpu)
 {
     int64_t num = 0;
     for (size_t i = 0; i < cluster->n_nodes; i++) {
-        for (size_t j = 0; j < cluster->nodes[i]->n_devices; j++) {
-            const char *type = cluster->nodes[i]->devices[j]->type;
-            num += (!type || strcmp(type, "cpu") == 0) == cpu;
+        const NodeInfo *node = cluster->nodes[i];
+        for (size_t j = 0; node_suits(node, r) && j < node->n_devices; j++) {
+            num += (strcmp(type_of(node->devices[j]), "cpu") == 0) == cpu;
         }
     }
     return num;
+}
+
+/* The cluster's types, each once. */
+static size_t find_types(const ClusterSpec *cluster, const char *types[FABRIC_MAX_TYPES + 1])
+{
+    size_t num = 0;
+    for (size_t i = 0; i < cluster->n_nodes; i++) {
+        for (size_t j = 0; j < cluster->nodes[i]->n_devices; j++) {
+            const char *type = type_of(cluster->nodes[i]->devices[j]);
+            size_t k = num > 0 && strcmp(types[num - 1], type) == 0 ? num - 1 : 0;
+            while (k < num && strcmp(types[k], type) != 0) {
+                k++;
+            }
+            if (k == num && num < FABRIC_MAX_TYPES) {
+                types[num++] = type;
+            }
+        }
+    }
+    types[num] = NULL;
+    return num;
+}
+
+/* A plan may name any type; one that the cluster hasn't is a slip, as a rule. */
+static int check_type(const Plan *plan, const ClusterSpec *cluster, struct error *err)
+{
+    const ResourcesSpec *r = plan->spec->resources;
+    const char *types[FABRIC_MAX_TYPES + 1];
+    if (!r || !r->type || strcmp(r->type, "any") == 0) {
+        return 0;
+    }
+    struct buf list = {0};
+    size_t num = find_types(cluster, types);
+    bool found = false;
+    for (size_t i = 0; i < num; i++) {
+        found = found || strcmp(types[i], r->type) == 0;
+        buf_printf(&list, "%s%s", i ? ", " : "", types[i]);
+    }
+    const char *near = text_nearest(r->type, types);
+    int rc = found
+                 ? 0
+                 : error_set(err, ERR_FAILED_PRECONDITION,
+                             "resources.type: \"%s\": the cluster has %s%s%s%s", r->type, list.data,
+                             near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    buf_free(&list);
+    return rc;
 }
 
 /* A job to be started needs CPU devices. One to look at goes on what its type says, or on the
@@ -27,8 +92,8 @@ static bool wants_gpu(const Plan *plan, const struct plan_input *in)
     if (r && r->type && strcmp(r->type, "any") != 0) {
         return strcmp(r->type, "cpu") != 0;
     }
-    int64_t num_cpu = num_devices(in->cluster, true);
-    return num_cpu < plan->mesh->num_ranks && num_cpu < num_devices(in->cluster, false);
+    int64_t num_cpu = num_devices(in->cluster, r, true);
+    return num_cpu < plan->mesh->num_ranks && num_cpu < num_devices(in->cluster, r, false);
 }
 
 /* Did the job name GPUs itself? Then that is noted already. */
@@ -43,6 +108,9 @@ int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
     const ResourcesSpec *r = plan->spec->resources;
     bool fp64 = strcmp(plan->spec->training->precision, "fp64") == 0;
     const char *word = r && r->backend ? r->backend : "auto";
+    if (in->unbuilt && check_type(plan, in->cluster, err) != 0) {
+        return -1;
+    }
     if (strcmp(word, "auto") == 0) {
         word = wants_gpu(plan, in) ? "cuda" : fp64 ? "ref" : "cpu";
     }

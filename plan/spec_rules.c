@@ -131,7 +131,7 @@ static const struct spec_rule rules[] = {
     {.field = "ResourcesSpec.spares", .kind = SPEC_RANGE, .max = RANKS_MAX,
      .unbuilt = "keeping spare devices"},
     {.field = "ResourcesSpec.type", .kind = SPEC_WORD, .words = "any cpu",
-     .later = "a100 h100 h200 b200 gb200"},
+     .later = "a100 h100 h200 b200 gb200", .open = true},
     {.field = "ResourcesSpec.backend", .kind = SPEC_WORD, .words = "auto ref cpu", .later = "cuda"},
     {.field = "ResourcesSpec.nodes", .kind = SPEC_NAME, .max_count = 1024},
 

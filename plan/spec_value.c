@@ -43,7 +43,7 @@ static bool same_value(const ProtobufCFieldDescriptor *field, const void *a, con
                      !(field_real(field->type, a) > field_real(field->type, b));
 }
 
-/* ---- numbers -------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static int check_number(const char *path, const struct spec_rule *rule,
                         const ProtobufCFieldDescriptor *field, const void *at, struct error *err)
@@ -66,7 +66,30 @@ static int check_number(const char *path, const struct spec_rule *rule,
                      whole ? "whole number" : "number", min, max);
 }
 
-/* ---- words ---------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
+
+#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+#define NAME_LEN_MAX 64
+
+static int check_name(const char *path, const char *shown, const char *name, struct error *err)
+{
+    size_t len = strlen(name);
+    const char *wrong = NULL;
+    if (len == 0) {
+        wrong = "is empty";
+    } else if (len > NAME_LEN_MAX) {
+        wrong = "is longer than 64 characters";
+    } else if (strspn(name, NAME_CHARS) != len) {
+        wrong = "holds other than letters, digits, dot, dash and underscore";
+    } else if (*name == '.' || *name == '-') {
+        wrong = "begins with a dot or dash";
+    } else if (strspn(name, "0123456789") == len) {
+        wrong = "is a number, as ids are; add a letter";
+    }
+    return wrong ? error_set(err, ERR_INVALID_ARGUMENT, "%s: \"%s\" %s", path, shown, wrong) : 0;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
 
 static void put_words(struct buf *out, const struct spec_words *words, const char *last)
 {
@@ -92,7 +115,8 @@ static bool note_word(const char *path, const struct spec_rule *rule, const char
     struct spec_words later, never;
     spec_words_split(&later, rule->later, NULL);
     spec_words_split(&never, rule->unplanned, NULL);
-    if (!unbuilt || !has_word(&later, word) || has_word(&never, word)) {
+    bool known = has_word(&later, word) || (rule->open && check_name(path, word, word, NULL) == 0);
+    if (!unbuilt || !known || has_word(&never, word)) {
         return false;
     }
     spec_unbuilt_add(unbuilt, "%s: %s is not built yet", path, word);
@@ -163,28 +187,7 @@ static int check_word_or_number(const char *path, const struct spec_rule *rule, 
     return fail_word(path, rule, shown, word, range, err);
 }
 
-/* ---- names and paths ------------------------------------------------------------------------ */
-
-#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-#define NAME_LEN_MAX 64
-
-static int check_name(const char *path, const char *shown, const char *name, struct error *err)
-{
-    size_t len = strlen(name);
-    const char *wrong = NULL;
-    if (len == 0) {
-        wrong = "is empty";
-    } else if (len > NAME_LEN_MAX) {
-        wrong = "is longer than 64 characters";
-    } else if (strspn(name, NAME_CHARS) != len) {
-        wrong = "holds other than letters, digits, dot, dash and underscore";
-    } else if (*name == '.' || *name == '-') {
-        wrong = "begins with a dot or dash";
-    } else if (strspn(name, "0123456789") == len) {
-        wrong = "is a number, as ids are; add a letter";
-    }
-    return wrong ? error_set(err, ERR_INVALID_ARGUMENT, "%s: \"%s\" %s", path, shown, wrong) : 0;
-}
+/* ---- tags and paths -------------------------------------------------------------------------- */
 
 static int check_tag(const char *path, const char *shown, const char *tag, struct error *err)
 {
@@ -210,7 +213,7 @@ static int check_path(const char *path, const char *shown, const char *file, str
     return 0;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static int check_kind(const char *path, const struct spec_rule *rule,
                       const ProtobufCFieldDescriptor *field, const void *at,

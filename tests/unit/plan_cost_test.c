@@ -275,6 +275,36 @@ static void a_70b_model_on_512_devices_fits(void **state)
     cluster_spec__free_unpacked(cluster, NULL);
 }
 
+/* A type is one of the cluster's, whatever it is called. */
+static void types_of_the_cluster_are_planned_on(void **state)
+{
+    (void)state;
+    ClusterSpec *cluster;
+    struct error err = {0};
+    assert_int_equal(cluster_read(TANDEM_SOURCE_DIR "/examples/cluster-mixed.yaml", &cluster, &err),
+                     0);
+    c->input.cluster = cluster;
+    c->resources.type = (char *)"a6000";
+    Plan *p = plan_case_build(c);
+    assert_string_equal(p->placement[0]->node, "desk");
+    assert_string_equal(p->backend, "cuda");
+    near(p->peak_flops, 1.55e14, 1e-9);
+    plan__free_unpacked(p, NULL);
+    c->resources.type = (char *)"h10";
+    plan_case_refused(c, "resources.type: \"h10\": the cluster has ");
+    plan_case_refused(c, "did you mean h100?");
+    /* Nodes that are named decide what runs there. */
+    char *desk = (char *)"desk";
+    c->resources.type = (char *)"any";
+    c->resources.nodes = &desk;
+    c->resources.n_nodes = 1;
+    p = plan_case_build(c);
+    assert_string_equal(p->backend, "cuda");
+    assert_int_equal(p->n_unbuilt, 1);
+    plan__free_unpacked(p, NULL);
+    cluster_spec__free_unpacked(cluster, NULL);
+}
+
 /* Without links communication counts as nothing, without a peak there is no estimate. */
 static void what_is_not_known_is_left_out(void **state)
 {
@@ -302,6 +332,7 @@ int main(void)
         T(a_trillion_parameters_on_3072_devices_are_predicted),
         T(experts_send_their_tokens),
         T(a_70b_model_on_512_devices_fits),
+        T(types_of_the_cluster_are_planned_on),
         T(what_is_not_known_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -280,8 +280,10 @@ static void a_plan_notes_what_is_not_built_and_refuses_the_rest(void **state)
         struct spec_unbuilt unbuilt = {0};
         JobSpec *spec = least_with(refused[i].sets);
         int rc = spec_check_plan(spec, &unbuilt, &err);
-        bool later = strstr(refused[i].said, "not built yet") && !never_planned(refused[i].sets) &&
-                     !strstr(refused[i].said, "mixing sources");
+        /* Types are the cluster's: which there are isn't known here. */
+        bool type = strcmp(refused[i].sets, "resources.type=h10") == 0;
+        bool later = (type || strstr(refused[i].said, "not built yet")) &&
+                     !never_planned(refused[i].sets) && !strstr(refused[i].said, "mixing sources");
         /* Alone it may break a rule of layouts; that has its own sentence about the same field. */
         size_t name = strcspn(refused[i].said, ":");
         if (later && rc != 0 && strncmp(refused[i].said, "parallel.", 9) == 0 &&
