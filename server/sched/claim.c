@@ -106,7 +106,7 @@ void claim_walk(struct sched *s, size_t job)
     if (is_free && start(s, job, s->none)) {
         return;
     }
-    if (within && start(s, job, sched_map(s, reserve_mask(s, job))->map)) {
+    if (within && start(s, job, open_map_get(s, reserve_mask(s, job))->map)) {
         return;
     }
     if (is_free) {

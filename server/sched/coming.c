@@ -108,7 +108,7 @@ size_t coming_moment(struct sched *s, size_t job, uint64_t mask)
     struct room *room = &s->room;
     int32_t need = s->v->jobs[job].num_devices;
     coming_build(s);
-    room_start(room, want_table_get(s->wants, s->seats[job].want), sched_map(s, mask)->bits);
+    room_start(room, want_table_get(s->wants, s->seats[job].want), open_map_get(s, mask)->bits);
     size_t i = 0;
     for (; i < s->num_coming && room_size(room) < need; i++) {
         const struct device_set *set = s->coming[i].set;

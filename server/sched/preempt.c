@@ -60,7 +60,7 @@ static void add_free(struct search *c)
 {
     struct sched *s = c->s;
     room_start(&s->room, want_table_get(s->wants, s->seats[c->job].want),
-               sched_map(s, c->mask)->bits);
+               open_map_get(s, c->mask)->bits);
     for (size_t i = 0; i < s->v->num_runs; i++) {
         if (coming_leaves(s, i)) {
             add(c, i);
@@ -110,7 +110,7 @@ static void give(struct search *c, size_t run)
 static bool place(struct search *c)
 {
     struct sched *s = c->s;
-    free_map_set(s->whatif, sched_map(s, c->mask)->map);
+    free_map_set(s->whatif, open_map_get(s, c->mask)->map);
     for (size_t i = 0; i < s->v->num_runs; i++) {
         if (coming_leaves(s, i)) {
             give(c, i);
@@ -131,7 +131,7 @@ static void claim(struct search *c)
     for (int32_t i = 0; i < j->num_devices; i++) {
         int32_t d = s->scratch[i], holder = s->holder[d];
         sched_set_claimant(s, d, (int32_t)c->job);
-        sched_take(s, d);
+        open_map_take(s, d);
         seat->claimed += holder < 0 || s->v->runs[holder].tenant != j->tenant;
     }
     for (size_t i = 0; i < c->num; i++) {
@@ -186,7 +186,7 @@ static void mark_leaving(struct search *c, const struct want *w)
 static int32_t size_with_marked(struct search *c, const struct want *w)
 {
     struct sched *s = c->s;
-    const uint64_t *open = sched_map(s, c->mask)->bits, *kept = s->kept[c->reclaims];
+    const uint64_t *open = open_map_get(s, c->mask)->bits, *kept = s->kept[c->reclaims];
     for (int32_t i = 0; i <= s->f->num_devices / 64; i++) {
         s->words[i] = (s->words[i] & s->possible[i] & ~kept[i] & ~s->claimed[i]) | open[i];
     }

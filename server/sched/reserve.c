@@ -126,7 +126,7 @@ void reserve_try(struct sched *s, size_t job)
     struct reservation r = {.job = job, .num = need};
     r.shadow_ms = moment > 0 ? s->coming[moment - 1].end_ms : s->v->now_ms;
     r.devices = sched_must(malloc(((size_t)r.num + 1) * sizeof *r.devices));
-    free_map_set(s->whatif, sched_map(s, mask)->map);
+    free_map_set(s->whatif, open_map_get(s, mask)->map);
     coming_give(s, moment, job, mask, s->whatif);
     if (place_find(s->whatif, &s->v->jobs[job].place, r.devices, NULL, NULL) != PLACE_OK) {
         free(r.devices);

@@ -51,7 +51,7 @@ int sched_new(struct sched **out, const struct fabric *f, struct error *err)
     return 0;
 }
 
-static void forget_pass(struct sched *s)
+void sched_forget_pass(struct sched *s)
 {
     for (size_t i = 0; i < s->num_decisions; i++) {
         free(s->decisions[i].devices);
@@ -73,7 +73,7 @@ void sched_free(struct sched *s)
     if (!s) {
         return;
     }
-    forget_pass(s);
+    sched_forget_pass(s);
     want_table_free(s->wants);
     room_deinit(&s->room);
     free_map_free(s->all);
@@ -132,70 +132,6 @@ bool sched_may_use(const struct sched *s, int32_t device, size_t job, uint64_t m
            !(s->v->drained && s->v->drained[device]);
 }
 
-static void take(struct open_map *m, int32_t device)
-{
-    free_map_take(m->map, device);
-    m->bits[device / 64] &= ~((uint64_t)1 << (device % 64));
-}
-
-static struct open_map *add_map(struct sched *s, uint64_t mask)
-{
-    /* More are asked for only where many reservations differ in time; they are made anew then. */
-    s->num_maps = s->num_maps == SCHED_MAX_MAPS ? 1 : s->num_maps;
-    struct open_map *m = &s->maps[s->num_maps++];
-    m->mask = mask;
-    if (!m->map) {
-        size_t num_words = (size_t)s->f->num_devices / 64 + 1;
-        m->map = sched_must(free_map_copy(s->all));
-        m->bits = sched_must(malloc(num_words * sizeof *m->bits));
-    }
-    return m;
-}
-
-const struct open_map *sched_map(struct sched *s, uint64_t mask)
-{
-    for (int32_t i = 0; i < s->num_maps; i++) {
-        if (s->maps[i].mask == mask) {
-            return &s->maps[i];
-        }
-    }
-    struct open_map *m = add_map(s, mask);
-    free_map_set(m->map, s->maps[0].map);
-    memcpy(m->bits, s->maps[0].bits, ((size_t)s->f->num_devices / 64 + 1) * sizeof *m->bits);
-    for (int32_t i = 0; i < s->num_reservations; i++) {
-        const struct reservation *r = &s->reservations[i];
-        for (int32_t k = 0; (mask >> i & 1) && k < r->num; k++) {
-            take(m, r->devices[k]);
-        }
-    }
-    return m;
-}
-
-void sched_take(struct sched *s, int32_t device)
-{
-    for (int32_t i = 0; i < s->num_maps; i++) {
-        take(&s->maps[i], device);
-    }
-}
-
-static void make_room(struct sched *s, const struct sched_view *v)
-{
-    if (v->num_jobs >= s->job_cap) {
-        s->job_cap = v->num_jobs + v->num_jobs / 2 + 64;
-        s->seats = sched_must(realloc(s->seats, s->job_cap * sizeof *s->seats));
-        s->order = sched_must(realloc(s->order, s->job_cap * sizeof *s->order));
-    }
-    if (v->num_runs >= s->run_cap) {
-        s->run_cap = v->num_runs + v->num_runs / 2 + 64;
-        s->stops = sched_must(realloc(s->stops, s->run_cap * sizeof *s->stops));
-        s->borrowed = sched_must(realloc(s->borrowed, s->run_cap * sizeof *s->borrowed));
-    }
-    if ((size_t)v->num_tenants >= s->tenant_cap) {
-        s->tenant_cap = (size_t)v->num_tenants + 64;
-        s->held = sched_must(realloc(s->held, s->tenant_cap * sizeof *s->held));
-    }
-}
-
 /* A size that place_find may be asked for. */
 bool sched_is_sane(const struct fabric *f, const struct sched_job *j)
 {
@@ -208,103 +144,6 @@ bool sched_is_sane(const struct fabric *f, const struct sched_job *j)
         }
     }
     return num == j->num_devices && num <= f->num_devices;
-}
-
-static void begin_jobs(struct sched *s)
-{
-    const struct sched_view *v = s->v;
-    if (want_table_num(s->wants) > SCHED_MAX_WANTS) {
-        want_table_clear(s->wants);
-    }
-    for (size_t i = 0; i < v->num_jobs; i++) {
-        const struct sched_job *j = &v->jobs[i];
-        s->seats[i] = (struct seat){
-            .hard_end_ms = j->limit_ms > 0 ? sched_add_ms(v->now_ms, j->limit_ms) : SCHED_NEVER,
-            .want = want_table_add(s->wants, &j->place),
-            .reservation = -1,
-            .outcome = OUTCOME_WAITS};
-    }
-}
-
-static void begin_devices(struct sched *s)
-{
-    const struct sched_view *v = s->v;
-    for (int32_t d = 0; d < s->f->num_devices; d++) {
-        s->holder[d] = HOLDER_NONE;
-        s->claimant[d] = NO_JOB;
-        s->reserved[d] = 0;
-    }
-    uint64_t *bits[] = {s->covered, s->claimed, s->kept[0], s->kept[1]};
-    for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
-        memset(bits[i], 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *bits[i]);
-    }
-    for (size_t i = 0; i < v->num_runs; i++) {
-        s->stops[i] = false;
-        for (int32_t k = 0; k < device_set_num(v->runs[i].devices); k++) {
-            s->holder[v->runs[i].devices->device[k]] = (int32_t)i;
-        }
-    }
-}
-
-/* Makes the first map what is free now; true: some device is free that wasn't. */
-static bool update_free(struct sched *s)
-{
-    s->num_maps = 0;
-    struct open_map *m = add_map(s, 0);
-    if (!s->has_passed) {
-        free_map_set(m->map, s->none);
-        memset(m->bits, 0, ((size_t)s->f->num_devices / 64 + 1) * sizeof *m->bits);
-    }
-    bool grew = !s->has_passed;
-    for (int32_t d = 0; d < s->f->num_devices; d++) {
-        bool is_free = s->holder[d] == HOLDER_NONE && sched_may_use(s, d, SIZE_MAX, 0);
-        bool was_free = m->bits[d / 64] >> (d % 64) & 1;
-        if (is_free && !was_free) {
-            free_map_give(m->map, d);
-            m->bits[d / 64] |= (uint64_t)1 << (d % 64);
-            grew = true;
-        } else if (!is_free && was_free) {
-            take(m, d);
-        }
-    }
-    return grew;
-}
-
-/* What didn't fit the devices that were free doesn't fit a part of them. */
-static void begin_free(struct sched *s)
-{
-    bool grew = update_free(s);
-    for (int32_t i = 0; i < want_table_num(s->wants); i++) {
-        struct want *w = want_table_get(s->wants, i);
-        int32_t num = 0;
-        for (int32_t k = 0; !grew && k < w->num_fails; k++) {
-            if (w->fails[k].mask == 0) {
-                w->fails[num++] = w->fails[k];
-            }
-        }
-        w->num_fails = num;
-        w->num_tries = 0;
-        w->impossible[0] = w->impossible[1] = INT32_MAX;
-        w->leaving_stamp = -1;
-        w->is_covered = false;
-    }
-}
-
-void sched_begin(struct sched *s, const struct sched_view *v)
-{
-    ASSERT(v->fabric == s->f);
-    ASSERT(v->num_jobs < INT32_MAX && v->num_runs < INT32_MAX);
-    forget_pass(s);
-    s->v = v;
-    s->has_borrowed = s->has_coming = s->has_possible = false;
-    make_room(s, v);
-    begin_jobs(s);
-    begin_devices(s);
-    order_build(s);
-    claim_build(s);
-    begin_free(s);
-    share_build(s);
-    victim_build(s);
 }
 
 void sched_set_claimant(struct sched *s, int32_t device, int32_t job)
@@ -340,7 +179,7 @@ void sched_start(struct sched *s, size_t job, const int32_t *devices)
     d->borrowed = s->v->tenants[j->tenant].quota >= 0 && !share_within_quota(s, job);
     uint64_t passed = reserve_later(s, job), reserved = 0;
     for (int32_t i = 0; i < j->num_devices; i++) {
-        sched_take(s, devices[i]);
+        open_map_take(s, devices[i]);
         s->holder[devices[i]] = HOLDER_STARTED - (int32_t)(s->num_decisions - 1);
         /* What a claim keeps was its own before it was anybody's reservation. */
         reserved |= s->claimant[devices[i]] == (int32_t)job ? 0 : s->reserved[devices[i]];
@@ -361,7 +200,7 @@ static bool start_on_free(struct sched *s, size_t job, uint64_t mask)
     if (!sched_is_sane(s->f, j) || want_has_failed(w, mask, j->num_devices)) {
         return false;
     }
-    const struct open_map *m = sched_map(s, mask);
+    const struct open_map *m = open_map_get(s, mask);
     room_start(&s->room, w, m->bits);
     if (room_size(&s->room) < j->num_devices) {
         want_failed(w, mask, room_size(&s->room) + 1);
@@ -415,7 +254,7 @@ void sched_walk(struct sched *s)
 size_t sched_pass(struct sched *s, const struct sched_view *v,
                   const struct sched_decision **decisions)
 {
-    sched_begin(s, v);
+    begin_pass(s, v);
     sched_walk(s);
     s->has_passed = true;
     *decisions = s->decisions;

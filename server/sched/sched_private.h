@@ -111,17 +111,13 @@ struct sched {
 };
 
 /* ---- the pass (sched.c) ---- */
-/* Takes v in: who holds what, which claims are good, the order. Decides UNCLAIMs only. */
-void sched_begin(struct sched *s, const struct sched_view *v);
 void sched_walk(struct sched *s);
+/* Decisions, reservations and all else that a pass made. */
+void sched_forget_pass(struct sched *s);
 struct sched_decision *sched_decide(struct sched *s, enum sched_kind kind, size_t job);
 /* The job may use the device, once it is free; mask as in sched_mask. */
 bool sched_may_use(const struct sched *s, int32_t device, size_t job, uint64_t mask);
-/* Free for a job that must keep off the reservations in mask; until the next one is asked for. */
-const struct open_map *sched_map(struct sched *s, uint64_t mask);
 void sched_set_claimant(struct sched *s, int32_t device, int32_t job);
-/* Nobody else gets it in this pass. */
-void sched_take(struct sched *s, int32_t device);
 /* Its size is one that place_find may be asked for. */
 bool sched_is_sane(const struct fabric *f, const struct sched_job *j);
 void sched_start(struct sched *s, size_t job, const int32_t *devices);
@@ -131,6 +127,18 @@ void sched_forget_claim(struct sched *s, size_t job);
 int64_t sched_add_ms(int64_t a, int64_t b);
 void sched_wake(struct sched *s, int64_t at_ms);
 void *sched_must(void *memory);
+
+/* ---- begin.c ---- */
+/* Takes v in: who holds what, which claims are good, the order. Decides UNCLAIMs only. */
+void begin_pass(struct sched *s, const struct sched_view *v);
+
+/* ---- open_map.c ---- */
+/* Makes the first map what is free now; true: some device is free that wasn't. */
+bool open_map_update(struct sched *s);
+/* Free for a job that must keep off the reservations in mask; until the next one is asked for. */
+const struct open_map *open_map_get(struct sched *s, uint64_t mask);
+/* Nobody else gets it in this pass. */
+void open_map_take(struct sched *s, int32_t device);
 
 /* ---- order.c ---- */
 void order_build(struct sched *s);

@@ -161,7 +161,7 @@ size_t sched_victims(const struct sched_view *v, size_t job, size_t *runs)
 {
     struct sched *s;
     ASSERT(sched_new(&s, v->fabric, NULL) == 0);
-    sched_begin(s, v);
+    begin_pass(s, v);
     size_t num = victim_list(s, job, runs);
     sched_free(s);
     return num;
