@@ -25,7 +25,8 @@ static void make_room(struct sched *s, const struct sched_view *v)
 static void begin_jobs(struct sched *s)
 {
     const struct sched_view *v = s->v;
-    if (want_table_num(s->wants) > SCHED_MAX_WANTS) {
+    int64_t want_bytes = (int64_t)sizeof(struct want) + s->f->num_devices / 8;
+    if (want_table_num(s->wants) > SCHED_MAX_WANT_BYTES / want_bytes) {
         want_table_clear(s->wants);
     }
     for (size_t i = 0; i < v->num_jobs; i++) {
@@ -53,7 +54,9 @@ static void begin_devices(struct sched *s)
     for (size_t i = 0; i < v->num_runs; i++) {
         s->stops[i] = false;
         for (int32_t k = 0; k < device_set_num(v->runs[i].devices); k++) {
-            s->holder[v->runs[i].devices->device[k]] = (int32_t)i;
+            int32_t d = v->runs[i].devices->device[k];
+            ASSERT(d >= 0 && d < s->f->num_devices);
+            s->holder[d] = (int32_t)i;
         }
     }
 }

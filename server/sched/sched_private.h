@@ -15,7 +15,7 @@
 #define SCHED_MIN_LOOKED_AT 4096
 /* When there is more to do than one pass does. */
 #define SCHED_SOON_MS 1000
-#define SCHED_MAX_WANTS 4096 /* remembered from pass to pass */
+#define SCHED_MAX_WANT_BYTES (16 << 20) /* remembered from pass to pass */
 
 #define HOLDER_NONE (-1)
 #define HOLDER_STARTED (-2) /* by this pass; less the number of the decision */

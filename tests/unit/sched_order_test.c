@@ -116,6 +116,7 @@ static void a_job_that_is_not_ready_neither_starts_nor_holds_others_up(void **st
     case_free(c);
 }
 
+/* [18] */
 static void nothing_starts_on_drained_devices(void **state)
 {
     (void)state;
@@ -128,7 +129,7 @@ static void nothing_starts_on_drained_devices(void **state)
     case_free(c);
 }
 
-/* A gang of a size that can't be is passed over, and nothing overflows. */
+/* [12] A gang of a size that can't be is passed over, and nothing overflows. */
 static void sizes_that_cannot_be_are_passed_over(void **state)
 {
     (void)state;

@@ -216,7 +216,7 @@ static void a_quota_is_not_held_up_by_the_reservation_of_one_that_has_none(void 
     case_free(c);
 }
 
-/* Sums of sizes near the largest number don't turn negative. */
+/* [12] Sums of sizes near the largest number don't turn negative. */
 static void quotas_near_the_largest_number_are_large(void **state)
 {
     (void)state;
