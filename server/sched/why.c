@@ -146,6 +146,23 @@ static void add_drained(const struct sched *s, size_t job, struct sched_reason *
     }
 }
 
+/* When there will be room for it, if nobody else takes that who has no reservation in front of it.
+ */
+static int64_t may_start_ms(struct sched *s, size_t job)
+{
+    int32_t own = s->seats[job].reservation;
+    if (own >= 0) {
+        return s->reservations[own].shadow_ms;
+    }
+    uint64_t mask = 0;
+    for (int32_t i = 0; i < s->num_reservations; i++) {
+        bool is_before = s->seats[s->reservations[i].job].place < s->seats[job].place;
+        mask |= (uint64_t)is_before << i;
+    }
+    size_t moment = coming_moment(s, job, mask & reserve_later(s, job));
+    return moment > 0 && moment != SIZE_MAX ? s->coming[moment - 1].end_ms : SCHED_NEVER;
+}
+
 static void say_waits(struct sched *s, size_t job, struct sched_reason *out)
 {
     const struct sched_job *j = &s->v->jobs[job];
@@ -153,7 +170,7 @@ static void say_waits(struct sched *s, size_t job, struct sched_reason *out)
     /* What it sees: what is free, whoever it is kept for, but for claims. */
     free_map_set(s->whatif, s->maps[0].map);
     enum place_result result = place_find(s->whatif, &j->place, s->scratch, NULL, &lack);
-    int32_t own = s->seats[job].reservation;
+    out->may_start_ms = may_start_ms(s, job);
     if (result == PLACE_OK) {
         if (!say_reserved(s, job, out)) {
             snprintf(out->words, sizeof out->words, "waits for the queue's next turn");
@@ -163,9 +180,6 @@ static void say_waits(struct sched *s, size_t job, struct sched_reason *out)
     place_lack_words(&lack, result, out->words, sizeof out->words);
     add_drained(s, job, out);
     list_holders(s, job, out);
-    if (own >= 0) {
-        out->may_start_ms = s->reservations[own].shadow_ms;
-    }
 }
 
 void sched_explain(struct sched *s, const struct sched_view *v, size_t job,

@@ -42,6 +42,27 @@ static void too_few_free_devices_are_counted_and_drained_ones_named(void **state
     case_free(c);
 }
 
+/* It isn't promised, but it may: nothing in front of it wants these devices. */
+static void a_job_without_a_reservation_may_start_when_others_that_are_enough_end(void **state)
+{
+    (void)state;
+    struct sched_case *c = case_new(3);
+    for (int32_t i = 0; i < 3; i++) {
+        case_run(c, 1 + i, 0, 8 * i, 8)->end_ms = c->now_ms + (i + 1) * MINUTE_MS;
+    }
+    case_job(c, 11, 0, 2, 8);
+    case_job(c, 12, 0, 1, 8);
+    case_job(c, 13, 0, 2, 8);
+    struct sched_reason why;
+    case_why(c, 11, &why);
+    assert_int_equal(why.may_start_ms, c->now_ms + 2 * MINUTE_MS);
+    case_why(c, 12, &why);
+    assert_int_equal(why.may_start_ms, c->now_ms + 3 * MINUTE_MS);
+    case_why(c, 13, &why);
+    assert_true(why.may_start_ms == SCHED_NEVER);
+    case_free(c);
+}
+
 static void a_size_that_never_fits_is_said_to_be_too_large(void **state)
 {
     (void)state;
@@ -157,6 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_that_are_free_but_not_together_are_called_fragmented),
         cmocka_unit_test(too_few_free_devices_are_counted_and_drained_ones_named),
+        cmocka_unit_test(a_job_without_a_reservation_may_start_when_others_that_are_enough_end),
         cmocka_unit_test(a_size_that_never_fits_is_said_to_be_too_large),
         cmocka_unit_test(a_job_waits_for_those_that_stop_for_it),
         cmocka_unit_test(jobs_of_others_are_not_named),
