@@ -4,14 +4,10 @@
 
 #include "server/sched/sched_private.h"
 
-static bool comes(const struct sched *s, size_t job, int32_t device)
+static bool comes(const struct sched *s, int32_t device)
 {
     int32_t holder = s->holder[device];
-    if (holder == HOLDER_NONE) {
-        return true;
-    }
-    const struct sched_run *r = &s->v->runs[holder];
-    return !r->is_stuck && (r->stopping || r->yields_to == s->v->jobs[job].id);
+    return holder == HOLDER_NONE || coming_leaves(s, (size_t)holder);
 }
 
 static bool is_good(const struct sched *s, size_t job)
@@ -24,7 +20,7 @@ static bool is_good(const struct sched *s, size_t job)
     for (int32_t i = 0; i < j->claim->num; i++) {
         int32_t d = j->claim->device[i];
         if (d < 0 || d >= s->f->num_devices || (s->v->drained && s->v->drained[d]) ||
-            !want_suits(w, d) || s->claimant[d] != NO_JOB || !comes(s, job, d)) {
+            !want_suits(w, d) || s->claimant[d] != NO_JOB || !comes(s, d)) {
             return false;
         }
     }
