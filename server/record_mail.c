@@ -69,12 +69,18 @@ static void put_probe(struct buf *b, const struct probe_mail *m)
     put_error(b, &m->error);
 }
 
-/* Methods of administrators are left out: what they carry is nobody's business here. */
+/* Methods of administrators are left out, but for those that jobs feel: what the others carry is
+ * nobody's business here. */
 static bool is_recorded(const struct caller *who)
 {
-    return who->method &&
-           (strncmp(who->method, "Jobs/", 5) == 0 || strncmp(who->method, "Plans/", 6) == 0 ||
-            strncmp(who->method, "Worker/", 7) == 0);
+    static const char *const heads[] = {"Jobs/",         "Plans/",          "Worker/",
+                                        "Cluster/Drain", "Cluster/Undrain", "Admin/SetQuota"};
+    for (size_t i = 0; who->method && i < sizeof heads / sizeof *heads; i++) {
+        if (strncmp(who->method, heads[i], strlen(heads[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void put_request(struct buf *b, const struct mail *m)

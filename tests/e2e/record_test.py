@@ -52,6 +52,14 @@ class Replayed(unittest.TestCase):
 
         server.start()
         wait_for("the gang to be attached again", lambda: server.get(stays).step > 0)
+        # A drain moves it; a device is left that it can go on with.
+        here = server.cluster.ListNodes(m.cluster.ListNodesRequest(), timeout=60).nodes[0].name
+        for device in range(3):
+            server.cluster.Drain(m.cluster.DrainRequest(node=here, device=device), timeout=60)
+        wait_for("it to run on the last device", lambda: server.holders()[3] == stays)
+        server.cluster.Undrain(m.cluster.DrainRequest(node=here), timeout=60)
+        m.admin_rpc.AdminStub(server.channel).SetQuota(m.admin.SetQuotaRequest(
+            tenant="default", devices=2), timeout=60)
         server.jobs.Cancel(ref(stays), timeout=60)
         paused = server.submit(server.spec("paused", steps=100000, tags=["ms=2"]))
         server.wait_state(paused, "RUNNING")

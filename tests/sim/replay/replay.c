@@ -202,7 +202,8 @@ static struct replay_call *take_call(struct replaying *p)
 
 static const struct method *find_method(const char *name)
 {
-    const struct method *const tables[] = {svc_jobs_methods, svc_plans_methods, svc_worker_methods};
+    const struct method *const tables[] = {svc_jobs_methods, svc_plans_methods, svc_worker_methods,
+                                           svc_cluster_methods, svc_admin_methods};
     char path[128];
     snprintf(path, sizeof path, "/tandem.v1.%s", name);
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
