@@ -73,9 +73,33 @@ static void give(struct line *line, int64_t i, int64_t layers)
     line->load[i] += (double)layers;
 }
 
-/* Deals layers out among the chunks places[num]: one after the other to the one with the least
- * work, of equals to the last, which holds activations for the shortest time. */
-static void deal(struct line *line, const int64_t *places, int64_t num, int64_t layers)
+/* Of equals the last goes first: it holds activations for the shortest time. */
+static bool goes_first(const struct line *line, int64_t a, int64_t b)
+{
+    double x = line->load[a], y = line->load[b];
+    return x < y || (!(y < x) && a > b);
+}
+
+/* A heap of places, the one that goes first on top; the one at i may be too far up. */
+static void sink(const struct line *line, int64_t *heap, int64_t num, int64_t i)
+{
+    for (int64_t child = 2 * i + 1; child < num; child = 2 * i + 1) {
+        if (child + 1 < num && goes_first(line, heap[child + 1], heap[child])) {
+            child++;
+        }
+        if (!goes_first(line, heap[child], heap[i])) {
+            return;
+        }
+        int64_t swapped = heap[i];
+        heap[i] = heap[child];
+        heap[child] = swapped;
+        i = child;
+    }
+}
+
+/* Deals layers out among the chunks places[num], which is put into another order: one after the
+ * other to the one with the least work. */
+static void deal(struct line *line, int64_t *places, int64_t num, int64_t layers)
 {
     for (int64_t i = 0; i < num; i++) {
         int64_t least = least_layers(line, places[i]);
@@ -83,12 +107,12 @@ static void deal(struct line *line, const int64_t *places, int64_t num, int64_t 
         layers -= least;
     }
     ASSERT(layers >= 0);
+    for (int64_t i = num / 2; i-- > 0;) {
+        sink(line, places, num, i);
+    }
     while (layers-- > 0) {
-        int64_t best = 0;
-        for (int64_t i = 1; i < num; i++) {
-            best = line->load[places[i]] <= line->load[places[best]] ? i : best;
-        }
-        give(line, places[best], 1);
+        give(line, places[0], 1);
+        sink(line, places, num, 0);
     }
 }
 
