@@ -12,13 +12,15 @@
 
 #include "proto/names.h"
 #include "server/mail.h"
+#include "server/store/rows.h"
 
 struct probe_mail {
     struct mail mail;      /* first; its call and message are the submitter's, if any */
     ProbeRequest *request; /* owned */
     ProbeReply *reply;     /* owned; NULL: error says why */
     struct error error;
-    int64_t posted_ns; /* monotonic */
+    int64_t posted_ns;               /* monotonic */
+    uint8_t spec_sha256[HASH_BYTES]; /* the submitter's own */
     int (*then)(void *controller, struct mail *m, struct error *err);
 };
 

@@ -1,6 +1,7 @@
 #include "server/submit.h"
 
 #include <math.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,19 +97,37 @@ static void take_row(struct job_row *row, const JobSpec *spec, const Plan *plan,
     snprintf(row->cause, sizeof row->cause, spec->hold ? "held" : "new");
 }
 
-/* The job that the key stands for already: 1, and the reply is on its way. */
+/* Of the spec as it came, before anything is filled in: what a repeated request has the same. */
+static void hash_spec(const JobSpec *spec, uint8_t out[HASH_BYTES])
+{
+    size_t len = job_spec__get_packed_size(spec);
+    uint8_t *packed = malloc(len + 1);
+    ASSERT(packed);
+    job_spec__pack(spec, packed);
+    SHA256(packed, len, out);
+    free(packed);
+}
+
+/* The job that the key stands for already: 1, and the reply is on its way. Another spec under the
+ * key is refused: the caller would take the first job for that one. */
 static int reply_by_key(struct controller *c, struct call *call, const SubmitRequest *r,
-                        struct error *err)
+                        const uint8_t spec_sha256[HASH_BYTES], struct error *err)
 {
     if (!r->idempotency_key || !*r->idempotency_key || r->dry_run) {
         return 0;
     }
     const struct caller *who = call_caller(call);
     int64_t id;
-    int rc =
-        store_key_get(controller_store(c), who->tenant, who->user, r->idempotency_key, &id, err);
+    bool same;
+    int rc = store_key_get(controller_store(c), who->tenant, who->user, r->idempotency_key,
+                           spec_sha256, &id, &same, err);
     if (rc != 1) {
         return rc;
+    }
+    if (!same) {
+        return error_set(err, ERR_ALREADY_EXISTS,
+                         "idempotency_key: job %lld was submitted with it, and with another spec",
+                         (long long)id);
     }
     char ref[24];
     struct job *j;
@@ -164,8 +183,8 @@ static int store_new(struct controller *c, struct probe_mail *m, JobSpec *spec, 
     }
     j->mem_bytes = plan->memory ? plan->memory->total_bytes : 0;
     if (r->idempotency_key && *r->idempotency_key &&
-        store_key_insert(controller_store(c), who->tenant, who->user, r->idempotency_key, j->row.id,
-                         err) != 0) {
+        store_key_insert(controller_store(c), who->tenant, who->user, r->idempotency_key,
+                         m->spec_sha256, j->row.id, err) != 0) {
         return -1;
     }
     if (audit_change(c, who, err, "job %lld", (long long)j->row.id) != 0) {
@@ -197,7 +216,7 @@ static int on_probed(void *controller, struct mail *base, struct error *err)
         return fail_probe(c, m, err);
     }
     /* The same key may have come twice at once. */
-    int rc = reply_by_key(c, base->call, r, err);
+    int rc = reply_by_key(c, base->call, r, m->spec_sha256, err);
     if (rc != 0) {
         return rc < 0 ? -1 : 0;
     }
@@ -234,7 +253,9 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
     if (!r->spec) {
         return error_set(err, ERR_INVALID_ARGUMENT, "spec: missing");
     }
-    int rc = reply_by_key(c, m->call, r, err);
+    uint8_t spec_sha256[HASH_BYTES];
+    hash_spec(r->spec, spec_sha256);
+    int rc = reply_by_key(c, m->call, r, spec_sha256, err);
     if (rc != 0) {
         return rc < 0 ? -1 : 0;
     }
@@ -247,7 +268,10 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
         check_paths(c, r->spec, call_caller(m->call), err) != 0) {
         return -1;
     }
-    controller_probe(c, probe_mail_new(probe_request(c, r->spec), m->call, m->message, on_probed));
+    struct probe_mail *probe =
+        probe_mail_new(probe_request(c, r->spec), m->call, m->message, on_probed);
+    memcpy(probe->spec_sha256, spec_sha256, sizeof spec_sha256);
+    controller_probe(c, probe);
     return 0;
 }
 

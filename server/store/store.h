@@ -182,11 +182,12 @@ int store_drain_put(struct store *s, const struct drain_row *row, struct error *
 int store_drain_remove(struct store *s, const char *node, int32_t device, struct error *err);
 
 /* ---- the rest ---- */
-/* 1 found, 0 not. */
+/* 1 found, 0 not. spec_sha256: of the spec as it came; 1 with *same false: it was another one. */
 int store_key_get(struct store *s, const char *tenant, const char *user, const char *key,
-                  int64_t *job, struct error *err);
+                  const uint8_t spec_sha256[HASH_BYTES], int64_t *job, bool *same,
+                  struct error *err);
 int store_key_insert(struct store *s, const char *tenant, const char *user, const char *key,
-                     int64_t job, struct error *err);
+                     const uint8_t spec_sha256[HASH_BYTES], int64_t job, struct error *err);
 int store_peak_get(struct store *s, const char *cpu_model, double *fp32, double *fp64,
                    struct error *err);
 int store_peak_set(struct store *s, const char *cpu_model, double fp32, double fp64,

@@ -200,7 +200,8 @@ static void submission(struct store *s, int64_t n)
     e.kind = (char *)(uintptr_t) "submitted";
     if (store_savepoint(s, &err) != 0 ||
         store_job_insert(s, &row, spec, sizeof spec, facts, sizeof facts, &err) != 0 ||
-        store_key_insert(s, "default", "dev", key, row.id, &err) != 0) {
+        store_key_insert(s, "default", "dev", key, (const uint8_t[HASH_BYTES]){0}, row.id, &err) !=
+            0) {
         die("submission", &err);
     }
     e.job_id = row.id;

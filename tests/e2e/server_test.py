@@ -199,6 +199,18 @@ class Durable(Case):
         calls = [self.s.jobs.Submit.future(request, timeout=DEADLINE) for _ in range(20)]
         self.assertEqual(len({c.result().job.id for c in calls}), 1)
 
+    # (1) The same key with another spec is a mistake that is told, not another job's number.
+    def test_a_key_that_comes_with_another_spec_is_refused(self):
+        job = self.s.submit(self.s.spec("one", steps=3), key="k")
+        for _ in range(2):
+            with self.assertRaises(grpc.RpcError) as refused:
+                self.s.submit(self.s.spec("one", steps=4), key="k")
+            self.assertEqual(refused.exception.code(), grpc.StatusCode.ALREADY_EXISTS)
+            self.assertIn(f"job {job} was submitted with it", refused.exception.details())
+            self.assertEqual(self.s.submit(self.s.spec("one", steps=3), key="k"), job)
+            self.s.kill()
+            self.s.start()
+
     # (4, 5) The gang trains on without the controller; what it had to say comes afterwards.
     def test_a_job_that_finishes_while_the_controller_is_down_is_not_run_again(self):
         job = self.s.submit(self.s.spec("one", steps=30, tags=["ms=10"]))

@@ -258,15 +258,25 @@ static void damaged_facts_and_plans_are_found_too(void **state)
     plan__free_unpacked(plan, NULL);
 }
 
-static void a_key_belongs_to_a_user(void **state)
+/* A key stands for one job of its user, and for the spec that came with it. */
+static void a_key_belongs_to_a_user_and_a_spec(void **state)
 {
     struct store_fixture *f = *state;
+    const uint8_t spec[HASH_BYTES] = {1}, other[HASH_BYTES] = {2};
     int64_t id = store_fixture_job(f->s, "one"), found = 0;
-    assert_int_equal(store_key_insert(f->s, "red", "ann", "k", id, NULL), 0);
-    assert_int_equal(store_key_get(f->s, "red", "ann", "k", &found, NULL), 1);
+    bool same = false;
+    assert_int_equal(store_key_insert(f->s, "red", "ann", "k", spec, id, NULL), 0);
+    assert_int_equal(store_key_get(f->s, "red", "ann", "k", spec, &found, &same, NULL), 1);
     assert_int_equal(found, id);
-    assert_int_equal(store_key_get(f->s, "red", "bob", "k", &found, NULL), 0);
-    assert_int_equal(store_key_insert(f->s, "red", "ann", "k", id, NULL), -1);
+    assert_true(same);
+    assert_int_equal(store_key_get(f->s, "red", "ann", "k", other, &found, &same, NULL), 1);
+    assert_false(same);
+    assert_int_equal(store_key_get(f->s, "red", "bob", "k", spec, &found, &same, NULL), 0);
+    assert_int_equal(store_key_insert(f->s, "red", "ann", "k", spec, id, NULL), -1);
+    /* Of before there was a hash nobody knows the spec. */
+    meddle(f, "UPDATE idempotency_keys SET spec_sha256 = NULL");
+    assert_int_equal(store_key_get(f->s, "red", "ann", "k", other, &found, &same, NULL), 1);
+    assert_true(same);
 }
 
 /* ---- migrations ---- */
@@ -405,7 +415,7 @@ int main(void)
         WITH_STORE(lists_are_paged_by_id_newest_first),
         WITH_STORE(a_damaged_spec_is_an_error_of_its_own_kind),
         WITH_STORE(damaged_facts_and_plans_are_found_too),
-        WITH_STORE(a_key_belongs_to_a_user),
+        WITH_STORE(a_key_belongs_to_a_user_and_a_spec),
         WITH_STORE(a_migration_that_was_changed_after_it_ran_is_refused),
         WITH_STORE(a_database_of_a_newer_version_is_refused),
         WITH_STORE(a_migration_that_fails_leaves_the_database_as_it_was),
