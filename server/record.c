@@ -254,6 +254,18 @@ static void put_topology(struct buf *items, const struct topology *t)
     free(packed);
 }
 
+static void put_scheduler(struct buf *items, const SchedulerConfig *c)
+{
+    static const SchedulerConfig defaults = SCHEDULER_CONFIG__INIT;
+    c = c ? c : &defaults;
+    size_t len = scheduler_config__get_packed_size(c);
+    uint8_t *packed = malloc(len + 1);
+    ASSERT(packed);
+    scheduler_config__pack(c, packed);
+    record_put_bytes(items, packed, len);
+    free(packed);
+}
+
 struct world record_world(struct record *r, const struct controller_options *o, struct world inner)
 {
     r->inner = inner;
@@ -263,6 +275,7 @@ struct world record_world(struct record *r, const struct controller_options *o, 
     put_topology(&r->items, o->topology);
     record_put_number(&r->items, o->lease_ms);
     record_put_number(&r->items, o->tenant_queued_jobs);
+    put_scheduler(&r->items, o->scheduler);
     return (struct world){.ctx = r,
                           .mono_ms = mono_ms,
                           .wall_us = wall_us,

@@ -19,7 +19,7 @@
 
 enum record_tag {
     /* Mail, before a step: */
-    RECORD_OPEN = 'o',    /* head of the file: version, data_dir, topology, lease */
+    RECORD_OPEN = 'o',    /* head of the file: version, data_dir, topology, limits, scheduler */
     RECORD_REQUEST = 'r', /* call, caller, packed message */
     RECORD_CLOSED = 'c',  /* call */
     RECORD_LAUNCH = 'l',  /* the answer to the nth launch, check or kill */

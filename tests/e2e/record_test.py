@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a real server recorded, run through the controller again, gives the same events: submits, a
-cancel, a killed gang, a pause; a server that is killed, and one that is stopped in good order."""
+cancel, a killed gang, a pause, a preemption; a server that is killed, and one that is stopped in good order."""
 import os
 import pathlib
 import shutil
@@ -23,7 +23,7 @@ def setUpModule():
     records = folder / "records"
     server = Server(m, folder, programs)
     server.stop()
-    server.args = ["--record", str(records)]
+    server.args = ["--record", str(records), "--scheduler", "min_run_s=0"]
     server.start()
 
 
@@ -66,6 +66,15 @@ class Replayed(unittest.TestCase):
         server.jobs.Pause(ref(paused), timeout=60)
         server.wait_state(paused, "PAUSED")
         server.wait_state(stays, "CANCELLED")
+        low = server.submit(server.spec("low", steps=100000, tags=["ms=2"], devices=4))
+        server.wait_state(low, "RUNNING")
+        high = server.spec("high", steps=20, devices=2)
+        high.priority = "high"
+        server.wait_state(server.submit(high), "SUCCEEDED")
+        wait_for("the victim's next attempt", lambda: server.get(low).attempt == 2)
+        server.wait_state(low, "RUNNING")
+        server.jobs.Cancel(ref(low), timeout=60)
+        server.wait_state(low, "CANCELLED")
         wait_for("all devices to be free", lambda: not any(server.holders()))
         self.assertEqual(server.stop(), 0)
 

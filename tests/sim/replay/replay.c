@@ -32,6 +32,7 @@ struct replaying {
     struct sim sim;
     struct sim_server server;
     struct controller_options options;
+    SchedulerConfig *scheduler; /* owned */
     char data_dir[4096];
     struct record_reader file, frame;
     struct replay_call *calls;
@@ -372,6 +373,9 @@ static int take_head(struct replaying *p, struct error *err)
     }
     p->options.lease_ms = record_take_number(&p->frame);
     p->options.tenant_queued_jobs = (int32_t)record_take_number(&p->frame);
+    packed = record_take_bytes(&p->frame, &len);
+    p->scheduler = scheduler_config__unpack(NULL, len, packed);
+    p->options.scheduler = p->scheduler;
     return 0;
 }
 
@@ -448,6 +452,7 @@ int replay_run(const char *log, const char *db, struct replay_result *out, struc
         }
         close_all(&p);
     }
+    scheduler_config__free_unpacked(p.scheduler, NULL);
     free(text);
     return rc;
 }
