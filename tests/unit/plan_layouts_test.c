@@ -136,7 +136,7 @@ static void check_parameters(const Plan *p)
         struct error err = {0};
         assert_int_equal(params_expand(p, (int32_t)s, &t, &err), 0);
         assert_int_equal(t.flat_numel, p->stages[s]->flat_numel);
-        int64_t end = 0;
+        int64_t end = 0, num_copies = 0;
         for (int32_t i = 0; i < t.num_params; i++) {
             const struct param *q = &t.params[i];
             const ParamDef *def = p->params[q->def_idx];
@@ -155,8 +155,14 @@ static void check_parameters(const Plan *p)
             }
             total += whole * (q->expert ? mesh->expert : 1);
             /* The head's copy of a tied embedding. */
-            total -= q->tied && q->unit != 0 ? whole : 0;
+            bool copy = q->tied && q->unit != 0;
+            total -= copy ? whole : 0;
+            num_copies += copy;
         }
+        int64_t layers = p->model->config->num_hidden_layers;
+        assert_int_equal(num_copies, p->model->config->tie_word_embeddings &&
+                                         stage_has_head(p->stages[s], layers) &&
+                                         !stage_has_embed(p->stages[s], layers));
         assert_true(end <= t.flat_numel);
         params_free(&t);
     }
