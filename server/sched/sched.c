@@ -193,6 +193,17 @@ void sched_start(struct sched *s, size_t job, const int32_t *devices)
     sched_forget_claim(s, job);
 }
 
+/* Remembers for how many there is room, where that is too few. */
+static bool is_too_few(struct sched *s, struct want *w, const struct open_map *m, int32_t num)
+{
+    room_start(&s->room, w, m->bits);
+    if (room_size(&s->room) < num) {
+        want_failed(w, m->mask, room_size(&s->room) + 1);
+        return true;
+    }
+    return false;
+}
+
 static bool start_on_free(struct sched *s, size_t job, uint64_t mask)
 {
     const struct sched_job *j = &s->v->jobs[job];
@@ -200,13 +211,16 @@ static bool start_on_free(struct sched *s, size_t job, uint64_t mask)
     if (!sched_is_sane(s->f, j) || want_has_failed(w, mask, j->num_devices)) {
         return false;
     }
+    /* Where few devices suit, counting them is quicker than asking for a place. */
     const struct open_map *m = open_map_get(s, mask);
-    room_start(&s->room, w, m->bits);
-    if (room_size(&s->room) < j->num_devices) {
-        want_failed(w, mask, room_size(&s->room) + 1);
+    bool is_counted = w->num_suits <= WANT_FEW;
+    if (is_counted && is_too_few(s, w, m, j->num_devices)) {
         return false;
     }
     if (place_find(m->map, &j->place, s->scratch, NULL, NULL) != PLACE_OK) {
+        if (!is_counted) {
+            is_too_few(s, w, m, j->num_devices);
+        }
         return false;
     }
     sched_start(s, job, s->scratch);

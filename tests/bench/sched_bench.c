@@ -1,6 +1,7 @@
 /* What a pass of the scheduler costs: a queue of 10,000 jobs on clusters of 1,024 to 65,536
- * devices, half of them held; from nothing, and after little has changed. Times are the median of
- * several. */
+ * devices, half of them held; from nothing, and after little has changed. Processor time: the
+ * median of several passes and, of full ones, the least, which says most on a busy machine.
+ * DEVICES=16384 measures one size alone. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,7 +237,7 @@ static int compare(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-static double full_ms(struct world *w, struct took *t)
+static double full_ms(struct world *w, struct took *t, double *least_ms)
 {
     double ms[PASSES];
     for (int i = 0; i < PASSES; i++) {
@@ -245,6 +246,7 @@ static double full_ms(struct world *w, struct took *t)
         ms[i] = t->ms;
     }
     qsort(ms, PASSES, sizeof *ms, compare);
+    *least_ms = ms[0];
     return ms[PASSES / 2];
 }
 
@@ -331,27 +333,27 @@ static double measure(const char *says, int num_devices, double before,
     struct world w;
     struct took t;
     make_world(&w, num_devices, JOBS, fill);
-    double ms = full_ms(&w, &t);
+    double least, ms = full_ms(&w, &t, &least);
     size_t runs = w.num_runs;
     settle(&w);
     double next = small_ms(&w, false), again = small_ms(&w, true);
-    printf("%-12s %8d %6zu %6d %9.2f %6.2f %8zu %7zu %9.2f %11.2f\n", says, num_devices, runs, JOBS,
-           ms, before > 0 ? ms / before : 1, t.starts, t.claims, next, again);
+    printf("%-12s %8d %6zu %6d %9.2f %9.2f %6.2f %8zu %7zu %9.2f %11.2f\n", says, num_devices, runs,
+           JOBS, ms, least, before > 0 ? least / before : 1, t.starts, t.claims, next, again);
     free_world(&w);
-    return ms;
+    return least;
 }
 
 int main(void)
 {
     const char *only = getenv("DEVICES");
     int first = only ? atoi(only) : 1024, last = only ? first : 65536;
-    printf("%-12s %8s %6s %6s %9s %6s %8s %7s %9s %11s\n", "held", "devices", "runs", "jobs",
-           "full ms", "ratio", "starts", "claims", "next ms", "next, reset");
+    printf("%-12s %8s %6s %6s %9s %9s %6s %8s %7s %9s %11s\n", "held", "devices", "runs", "jobs",
+           "full ms", "least ms", "ratio", "starts", "claims", "next ms", "next, reset");
     double before = 0;
     for (int n = first; n <= last; n *= 2) {
         before = measure("half", n, before, fill_half);
     }
-    for (int n = first; n <= last; n *= 4) {
+    for (int n = first; n <= last && n <= 16384; n *= 4) {
         before = measure("all, singly", n, n == first ? 0 : before, fill_singly);
     }
     return 0;
