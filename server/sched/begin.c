@@ -15,6 +15,7 @@ static void make_room(struct sched *s, const struct sched_view *v)
         s->run_cap = v->num_runs + v->num_runs / 2 + 64;
         s->stops = sched_must(realloc(s->stops, s->run_cap * sizeof *s->stops));
         s->borrowed = sched_must(realloc(s->borrowed, s->run_cap * sizeof *s->borrowed));
+        s->victims = sched_must(realloc(s->victims, s->run_cap * sizeof *s->victims));
     }
     if ((size_t)v->num_tenants >= s->tenant_cap) {
         s->tenant_cap = (size_t)v->num_tenants + 64;

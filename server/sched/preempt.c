@@ -11,7 +11,7 @@ struct search {
     size_t job;
     uint64_t mask;
     bool reclaims; /* for its tenant's quota */
-    size_t *runs;  /* candidates, then those chosen of them */
+    size_t *runs;  /* those chosen */
     size_t num;
     int64_t over; /* devices of its own tenant that have to go: it would be over its max */
 };
@@ -72,11 +72,12 @@ static void add_free(struct search *c)
 static bool choose(struct search *c)
 {
     size_t num = 0;
-    for (size_t i = 0; i < c->num && !is_enough(c); i++) {
-        if (add(c, c->runs[i])) {
-            c->runs[num++] = c->runs[i];
+    victim_open(c->s, c->job);
+    while (!is_enough(c) && victim_next(c->s, &c->runs[num])) {
+        if (add(c, c->runs[num])) {
+            num++;
         } else {
-            drop(c, c->runs[i]);
+            drop(c, c->runs[num]);
         }
     }
     if (!is_enough(c)) {
@@ -231,7 +232,6 @@ static bool is_enough_anyway(struct search *c, struct want *w)
 static bool search(struct search *c)
 {
     c->runs = sched_must(malloc((c->s->v->num_runs + 1) * sizeof *c->runs));
-    c->num = victim_list(c->s, c->job, c->runs);
     c->s->looks += c->s->f->num_devices;
     add_free(c);
     bool found = choose(c) && place(c);

@@ -97,6 +97,7 @@ void sched_free(struct sched *s)
     free(s->order);
     free(s->stops);
     free(s->borrowed);
+    free(s->victims);
     free(s->coming);
     free(s->held);
     free(s->decisions);

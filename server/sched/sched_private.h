@@ -55,6 +55,13 @@ struct open_map {
     uint64_t mask;
 };
 
+struct victim {
+    int rank;     /* of enum rank */
+    int64_t lost; /* device-milliseconds */
+    const struct sched_run *r;
+    size_t run;
+};
+
 /* Devices that come free at the latest at end_ms, as far as is known. */
 struct coming {
     int64_t end_ms;
@@ -86,6 +93,8 @@ struct sched {
     struct seat *seats;
     size_t *order;
     bool *stops, *borrowed;
+    struct victim *victims; /* a heap */
+    size_t num_victims;
     int64_t *held;
     size_t job_cap, run_cap, tenant_cap;
     bool has_borrowed;
@@ -183,7 +192,9 @@ void victim_build(struct sched *s);
 bool victim_may_exist(const struct sched *s, size_t job);
 bool victim_is_one(const struct sched *s, size_t run, size_t job, bool reclaims);
 bool victim_is_backfilled(const struct sched *s, size_t job);
-size_t victim_list(struct sched *s, size_t job, size_t *runs);
+/* Candidates one after the other, best first. */
+void victim_open(struct sched *s, size_t job);
+bool victim_next(struct sched *s, size_t *run);
 /* Wakes when a run has run long enough to be one. */
 void victim_wake(struct sched *s);
 

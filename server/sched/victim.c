@@ -88,16 +88,9 @@ bool victim_is_one(const struct sched *s, size_t run, size_t job, bool reclaims)
     return rank_of(s, run, &s->v->jobs[job], reclaims) != RANK_NONE;
 }
 
-struct entry {
-    enum rank rank;
-    int64_t lost; /* device-milliseconds */
-    const struct sched_run *r;
-    size_t run;
-};
-
-static int compare(const void *a, const void *b)
+/* Below 0: x goes before y. */
+static int compare(const struct victim *x, const struct victim *y)
 {
-    const struct entry *x = a, *y = b;
     if (x->rank != y->rank) {
         return x->rank < y->rank ? -1 : 1;
     }
@@ -134,27 +127,50 @@ static bool has_suitable(const struct want *w, const struct device_set *set)
     return false;
 }
 
-size_t victim_list(struct sched *s, size_t job, size_t *runs)
+/* A heap: of many candidates mostly a few are needed. */
+static void sift(struct victim *heap, size_t num, size_t i)
+{
+    for (size_t k = 2 * i + 1; k < num; k = 2 * i + 1) {
+        k += k + 1 < num && compare(&heap[k + 1], &heap[k]) < 0;
+        if (compare(&heap[i], &heap[k]) <= 0) {
+            return;
+        }
+        struct victim swap = heap[i];
+        heap[i] = heap[k];
+        heap[k] = swap;
+        i = k;
+    }
+}
+
+void victim_open(struct sched *s, size_t job)
 {
     const struct sched_view *v = s->v;
     const struct want *w = want_table_get(s->wants, s->seats[job].want);
-    struct entry *entries = sched_must(malloc((v->num_runs + 1) * sizeof *entries));
     bool reclaims = share_within_quota(s, job);
     share_borrowed(s);
-    size_t num = 0;
+    s->num_victims = 0;
     for (size_t i = 0; i < v->num_runs; i++) {
         const struct sched_run *r = &v->runs[i];
         enum rank rank = rank_of(s, i, &v->jobs[job], reclaims);
         if (rank != RANK_NONE && has_suitable(w, r->devices)) {
-            entries[num++] = (struct entry){.rank = rank, .lost = lost_of(r), .r = r, .run = i};
+            s->victims[s->num_victims++] =
+                (struct victim){.rank = rank, .lost = lost_of(r), .r = r, .run = i};
         }
     }
-    qsort(entries, num, sizeof *entries, compare);
-    for (size_t i = 0; i < num; i++) {
-        runs[i] = entries[i].run;
+    for (size_t i = s->num_victims / 2; i-- > 0;) {
+        sift(s->victims, s->num_victims, i);
     }
-    free(entries);
-    return num;
+}
+
+bool victim_next(struct sched *s, size_t *run)
+{
+    if (s->num_victims == 0) {
+        return false;
+    }
+    *run = s->victims[0].run;
+    s->victims[0] = s->victims[--s->num_victims];
+    sift(s->victims, s->num_victims, 0);
+    return true;
 }
 
 size_t sched_victims(const struct sched_view *v, size_t job, size_t *runs)
@@ -162,7 +178,11 @@ size_t sched_victims(const struct sched_view *v, size_t job, size_t *runs)
     struct sched *s;
     ASSERT(sched_new(&s, v->fabric, NULL) == 0);
     begin_pass(s, v);
-    size_t num = victim_list(s, job, runs);
+    victim_open(s, job);
+    size_t num = 0;
+    while (victim_next(s, &runs[num])) {
+        num++;
+    }
     sched_free(s);
     return num;
 }
