@@ -14,6 +14,8 @@
 /* What is expected of a gang that has been told to stop, and of one that has ended. */
 #define STOPS_MS 5000
 #define LEAVES_MS 1000
+/* What should be gone by now, and isn't, is expected after this: a pass is due then. */
+#define OVERDUE_MS 1000
 
 const char *attempts_priority_words(int32_t priority, char out[16])
 {
@@ -135,7 +137,7 @@ static int add_job(struct controller *c, struct job *j, const char *tenant, bool
 
 static int64_t later(int64_t ms, int64_t now_ms)
 {
-    return ms > now_ms ? ms : now_ms + 1;
+    return ms > now_ms ? ms : now_ms + OVERDUE_MS;
 }
 
 /* When it is gone for sure. */

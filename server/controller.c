@@ -110,7 +110,8 @@ static int flush_rows(struct controller *c, struct error *err)
     struct job **list = touched_jobs(c, &num);
     for (size_t i = 0; i < num; i++) {
         struct job *j = list[i];
-        if (held_set_changed(&j->claim) && flush_claim(c, j, err) != 0) {
+        bool writes = held_set_changed(&j->claim) || j->claim_stale;
+        if (writes && flush_claim(c, j, err) != 0) {
             return -1;
         }
         if (memcmp(&j->row, &j->before, sizeof j->row) == 0) {
@@ -154,7 +155,7 @@ static void settle(struct controller *c)
     struct job **list = touched_jobs(c, &num);
     for (size_t i = 0; i < num; i++) {
         struct job *j = list[i];
-        j->touched = j->created = false;
+        j->touched = j->created = j->claim_stale = false;
         held_set_settle(&j->devices);
         held_set_settle(&j->claim);
         controller_set_active(c, j);

@@ -32,6 +32,7 @@ struct job {
      * text only: they hold nothing that exists. */
     struct held_set devices; /* of its attempt, until that is GONE */
     struct held_set claim;   /* kept for it while it waits */
+    bool claim_stale;        /* its row names devices that the fabric doesn't have */
     int64_t since_ms;        /* when the state or the attempt's condition last changed */
     int64_t moved_ms;        /* when the state or its target last changed */
     int64_t attempt_ms;      /* when the attempt got its devices */

@@ -112,15 +112,16 @@ static void take_over_devices(struct controller *c, struct job *j)
     tenants_hold(c->tenants, j->tenant, j->row.devices, c->now_ms);
 }
 
-static void parse_devices(struct controller *c, const struct job *j, const char *text,
-                          struct held_set *out)
+/* How many of them are not in the cluster (any more). */
+static int32_t parse_devices(struct controller *c, const struct job *j, const char *text,
+                             struct held_set *out)
 {
     struct device_set *s;
     int32_t num_unknown;
     struct error why = {0};
     if (fabric_parse_set(c->options.topology->fabric, text, &s, &num_unknown, &why) != 0) {
         log_error("job %lld: its devices can't be read: %s", (long long)j->row.id, why.text);
-        return;
+        return 0;
     }
     if (num_unknown) {
         log_warn("job %lld: %d of its devices are not in the cluster any more: %.200s",
@@ -128,6 +129,7 @@ static void parse_devices(struct controller *c, const struct job *j, const char 
     }
     held_set_put(out, s);
     held_set_settle(out);
+    return num_unknown;
 }
 
 /* What it holds, and what is kept for it. */
@@ -137,7 +139,7 @@ static int load_devices(struct controller *c, struct job *j, struct error *err)
     struct buf text = {0};
     int rc = store_job_claim(c->options.store, j->row.id, &text, err);
     if (rc >= 0) {
-        parse_devices(c, j, text.data, &j->claim);
+        j->claim_stale = parse_devices(c, j, text.data, &j->claim) > 0;
     }
     if (rc >= 0 && a->number && a->condition != ATTEMPT_GONE) {
         rc = store_attempt_devices(c->options.store, j->row.id, a->number, &text, err);
