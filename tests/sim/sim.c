@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "server/job.h"
+#include "tests/sim/sim_admin.h"
 #include "tests/sim/sim_chaos.h"
 #include "tests/sim/sim_check.h"
 #include "tests/sim/sim_client.h"
@@ -120,7 +121,7 @@ static void name_stuck_jobs(struct sim *s)
     char text[400] = "";
     for (int32_t i = 0; i < s->num_jobs; i++) {
         size_t len = strlen(text);
-        if (!job_state_is_end(s->jobs[i].state) || !s->jobs[i].id) {
+        if (!sim_client_is_over(&s->jobs[i])) {
             snprintf(text + len, sizeof text - len, " %s is %s", s->jobs[i].name,
                      s->jobs[i].state ? job_state_name(s->jobs[i].state) : "not acknowledged");
         }
@@ -177,6 +178,8 @@ static void end(struct sim *s)
     free(s->events);
     sim_node_free_all(s);
     sim_client_free(s);
+    sim_admin_free(s);
+    sim_cluster_free(s);
 }
 
 static void on_abort(int sig)
@@ -200,7 +203,9 @@ static bool run(uint64_t seed, const struct sim_profile *p, bool loud, struct si
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     current = &s;
     sim_trace_begin(loud);
+    sim_cluster_new(&s);
     sim_server_new(&s);
+    sim_admin_new(&s);
     sim_client_new(&s);
     sim_chaos_new(&s);
     sim_server_boot(&s);
@@ -208,9 +213,12 @@ static bool run(uint64_t seed, const struct sim_profile *p, bool loud, struct si
     snprintf(why, why_size, "%s", s.why);
     if (loud) {
         fprintf(stderr,
-                "%lld steps, %lld crashes, %lld attempts, %lld ends, %lld faults, %zu jobs\n",
+                "%lld steps, %lld crashes, %lld attempts, %lld ends, %lld faults, %zu jobs; %lld "
+                "evictions, %lld drained, %lld over their limit, %lld claims, %lld backfills\n",
                 (long long)s.seen.steps, (long long)s.seen.crashes, (long long)s.seen.attempts,
-                (long long)s.seen.finished, (long long)s.seen.faults, (size_t)s.num_jobs);
+                (long long)s.seen.finished, (long long)s.seen.faults, (size_t)s.num_jobs,
+                (long long)s.seen.evictions, (long long)s.seen.drained, (long long)s.seen.limited,
+                (long long)s.seen.claims, (long long)s.seen.backfills);
     }
     s.seen.end_us = s.now_us;
     s.seen.events = s.order;

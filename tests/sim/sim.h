@@ -10,8 +10,8 @@
 #include "tests/sim/sim_rng.h"
 #include "tests/sim/sim_trace.h"
 
-#define SIM_JOBS_MAX 16
-#define SIM_DEVICES 6
+#define SIM_JOBS_MAX 24
+#define SIM_HOST_DEVICES 6
 #define SIM_DATA_DIR "/sim"
 
 /* Faults as chances a tick (a fifth of a second, on average), but where it says otherwise. */
@@ -44,6 +44,17 @@ struct sim_profile {
     int64_t reset_after_steps;
     /* Chance that a job needs all devices. */
     double wide;
+    /* The cluster. Chances: that it has named nodes, that the scheduler's options are drawn; at a
+     * start, that the cluster file is another one; at a reboot, that a device is missing. */
+    double cluster, queue, recluster, lose_device;
+    /* The operator, at a tick. */
+    double quotas, drain, undrain;
+    int32_t tenants;
+    /* Chances of a job: that it waits for others, is held from the start, has a time limit, is
+     * bound to a node, could never fit. */
+    double after, hold_new, limit, pin, too_large;
+    /* Of a gang that is told to stop: that it doesn't, that it dies. */
+    double stubborn, dies_stopping;
 };
 
 struct sim;
@@ -57,6 +68,8 @@ struct sim_event {
     int64_t n;
 };
 
+struct sim_admin;
+struct sim_cluster;
 struct sim_server;
 struct sim_node;
 struct sim_stream;
@@ -65,6 +78,7 @@ struct sim_job;
 /* What a run has been through. */
 struct sim_seen {
     int64_t steps, crashes, attempts, finished, faults, end_us;
+    int64_t evictions, drained, limited, claims, backfills, dependents, refused;
     uint64_t events, rng; /* the state of chance at the end: of two equal runs, equal */
 };
 
@@ -77,13 +91,16 @@ struct sim {
     size_t num_events, cap_events;
     uint64_t order;
     struct sim_disk *disk;
+    struct sim_cluster *cluster;
     struct sim_server *server;
+    struct sim_admin *admin;
     struct sim_node **nodes; /* all that ever were; pid = 1000 + index */
     size_t num_nodes, cap_nodes;
     struct sim_stream *streams; /* all that ever were */
     struct sim_job *jobs;
     int32_t num_jobs;
     int64_t disk_full_us, disk_bad_us, disk_slow_us; /* until then */
+    int64_t disk_well_us;                            /* since then none of these */
     bool calm;                                       /* the faults are over */
     bool failed;
     char why[512];

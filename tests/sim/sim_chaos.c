@@ -1,6 +1,7 @@
 #include "tests/sim/sim_chaos.h"
 
 #include "server/msg.h"
+#include "tests/sim/sim_check.h"
 #include "tests/sim/sim_client.h"
 #include "tests/sim/sim_node.h"
 #include "tests/sim/sim_server.h"
@@ -46,6 +47,7 @@ static void spoil_disk(struct sim *s)
     f->read_error = bad ? 0.2 : 0;
     bool slow = p->sync_us_max > 0 && spoil(s, &s->disk_slow_us, 0.1, 5000000, "is slow");
     f->sync_us_max = slow ? p->sync_us_max : 300;
+    s->disk_well_us = f->full || bad || slow ? s->now_us : s->disk_well_us;
 }
 
 /* ---- controller ---- */
@@ -69,6 +71,7 @@ static void disturb_server(struct sim *s)
         int64_t jump_us = sim_rng_between(&s->rng, -7200, 7200) * 1000000;
         sim_trace(s->now_us, "the wall clock jumps by %lld s", (long long)(jump_us / 1000000));
         s->server->wall_0_us += jump_us;
+        s->server->jumps_us += jump_us < 0 ? -jump_us : jump_us;
     }
 }
 
@@ -133,6 +136,8 @@ static void settle(struct sim *s, void *arg, int64_t n)
     (void)arg;
     (void)n;
     sim_client_settle(s);
+    sim_admin_settle(s);
+    sim_check_time(s);
     sim_after(s, SETTLE_US, settle, NULL, NULL, 0);
 }
 
@@ -142,6 +147,9 @@ static void calm_down(struct sim *s)
     s->calm = true;
     sim_disk_freeze_at(s->disk, 0);
     spoil_disk(s);
+    if (s->cluster->file != s->cluster->all || s->cluster->missing) {
+        sim_server_restart(s, false); /* the file is whole again */
+    }
     settle(s, NULL, 0);
 }
 
@@ -160,6 +168,8 @@ static void tick(struct sim *s, void *arg, int64_t n)
         speak_late(s);
     }
     sim_client_act(s);
+    sim_admin_act(s);
+    sim_check_time(s);
     /* A long time has no more ticks than a minute. */
     int64_t long_us = s->profile->chaos_ms * 1000 / 300;
     int64_t every_us = long_us > TICK_US ? long_us : TICK_US;

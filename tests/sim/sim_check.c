@@ -41,10 +41,80 @@ static void check_promises(struct sim *s, struct sim_job *j, JobState from, JobS
     }
 }
 
+/* [24] */
+static void check_dependency(struct sim *s, const struct sim_job *j)
+{
+    bool one = false;
+    for (int32_t i = 0; i < j->num_after; i++) {
+        one = one || j->after[i]->state == JOB_FAILED || j->after[i]->state == JOB_CANCELLED;
+    }
+    if (!one) {
+        sim_fail(s, "[24] %s failed for what it waits for, and none of that has failed", j->name);
+    }
+}
+
+static void check_start(struct sim *s, const struct sim_job *j)
+{
+    for (int32_t i = 0; i < j->num_after; i++) {
+        if (j->after[i]->state != JOB_SUCCEEDED) {
+            sim_fail(s, "[24] %s starts, but %s, which it waits for, is %s", j->name,
+                     j->after[i]->name, job_state_name(j->after[i]->state));
+        }
+    }
+    s->seen.dependents += j->num_after > 0;
+}
+
+/* [17] [24]: evictions are bounded; a limit isn't over before its time. */
+static void check_stop(struct sim *s, const struct sim_job *j, bool evicted, bool limit)
+{
+    static const SchedulerConfig defaults = SCHEDULER_CONFIG__INIT;
+    const SchedulerConfig *c = sim_cluster_scheduler(s);
+    c = c ? c : &defaults;
+    const struct sim_held *h = j->num_held ? &j->held[j->num_held - 1] : NULL;
+    if (evicted && (!c->preemption || j->evictions >= c->max_evictions)) {
+        sim_fail(s, "[17] %s has given way %d times of %d and is stopped again", j->name,
+                 j->evictions, c->preemption ? c->max_evictions : 0);
+    }
+    int64_t jumps_us = h ? s->server->jumps_us - h->jumps_us : 0;
+    if (limit && h &&
+        s->now_us + 3000 + 2 * s->server->late_us + jumps_us < h->taken_us + 1000000 * j->limit_s) {
+        sim_fail(s, "[24] %s is stopped for its limit of %lld s after %lld ms", j->name,
+                 (long long)j->limit_s, (long long)(s->now_us - h->taken_us) / 1000);
+    }
+}
+
+/* It is to stop, and not by its user's wish. */
+static void note_stop(struct sim *s, struct sim_job *j, const Event *e, bool delivered)
+{
+    const char *cause = e->cause ? e->cause : "";
+    bool evicted = strcmp(cause, "preempted") == 0, drained = strcmp(cause, "drained") == 0;
+    bool limit = strcmp(cause, "time-limit") == 0;
+    j->stops_us = 0;
+    if (e->to == JOB_STOPPING && (evicted || drained || limit)) {
+        j->stops_us = s->now_us;
+        if (delivered) {
+            check_stop(s, j, evicted, limit);
+        }
+    }
+    if (e->to == JOB_QUEUED && e->from == JOB_STOPPING) {
+        j->evictions += evicted;
+        s->seen.evictions += evicted;
+        s->seen.drained += drained;
+    }
+}
+
 static void check_failure(struct sim *s, const struct sim_job *j, const char *cause)
 {
     bool spent = strcmp(cause, "restarts-spent") == 0;
     if (strcmp(cause, "damaged") == 0 && j->is_rotten) {
+        return;
+    }
+    if (strcmp(cause, "dependency") == 0) {
+        check_dependency(s, j);
+        return;
+    }
+    if (strcmp(cause, "time-limit") == 0 && j->limit_s) {
+        s->seen.limited++;
         return;
     }
     if (spent ? j->num_failures <= j->max_restarts : !j->failed_for_good) {
@@ -74,7 +144,7 @@ static void take_event(struct sim *s, const Event *e, bool delivered)
         if (j->state) {
             sim_fail(s, "%s is submitted twice", j->name);
         }
-        j->state = JOB_QUEUED;
+        j->state = j->held_new ? JOB_HELD : JOB_QUEUED;
         return;
     }
     if (!e->has_to) {
@@ -89,6 +159,10 @@ static void take_event(struct sim *s, const Event *e, bool delivered)
     }
     check_promises(s, j, e->from, e->to);
     j->state = e->to;
+    note_stop(s, j, e, delivered);
+    if (e->to == JOB_STARTING) {
+        check_start(s, j);
+    }
     if (e->to == JOB_FAILED) {
         check_failure(s, j, e->cause);
     }
@@ -162,6 +236,7 @@ static void check_boot(struct sim *s)
         }
     }
     check_acks(s);
+    sim_check_figures(s);
 }
 
 void sim_check_boot(struct sim *s)
@@ -174,24 +249,9 @@ void sim_check_boot(struct sim *s)
 
 /* ---- the state in memory ---- */
 
-static void check_gang_devices(struct sim *s, const int64_t *holders)
-{
-    for (size_t i = 0; i < s->num_nodes; i++) {
-        const struct sim_node *n = s->nodes[i];
-        for (int32_t d = 0; d < SIM_DEVICES && sim_node_holds(n); d++) {
-            if ((n->devices >> d & 1) && holders[d] != n->job) {
-                sim_fail(s, "device %d is held by a gang of job %lld, the controller says %lld", d,
-                         (long long)n->job, (long long)holders[d]);
-            }
-        }
-    }
-}
-
 void sim_check_server(struct sim *s)
 {
     struct controller *c = s->server->app.controller;
-    int64_t holders[SIM_DEVICES], by_attempts[SIM_DEVICES] = {0};
-    controller_holders(c, holders);
     for (size_t i = 0; i < controller_num_jobs(c); i++) {
         const struct job *j = controller_job_at(c, i);
         struct sim_job *truth = sim_client_job_named(s, j->row.name);
@@ -213,23 +273,8 @@ void sim_check_server(struct sim *s)
         if (j->not_before_ms - controller_now_ms(c) > SIM_BACKOFF_MAX_MS) {
             sim_fail(s, "%s waits longer than its longest backoff", truth->name);
         }
-        for (int32_t d = 0; d < SIM_DEVICES && a->number && a->condition != ATTEMPT_GONE; d++) {
-            if (device_set_has(j->devices.now, d)) {
-                if (by_attempts[d]) {
-                    sim_fail(s, "device %d is given to jobs %lld and %lld", d,
-                             (long long)by_attempts[d], (long long)j->row.id);
-                }
-                by_attempts[d] = j->row.id;
-            }
-        }
     }
-    for (int32_t d = 0; d < SIM_DEVICES; d++) {
-        if (holders[d] != by_attempts[d]) {
-            sim_fail(s, "device %d is held by job %lld, its attempts say %lld", d,
-                     (long long)holders[d], (long long)by_attempts[d]);
-        }
-    }
-    check_gang_devices(s, holders);
+    sim_check_devices(s);
 }
 
 /* ---- gangs ---- */

@@ -8,17 +8,32 @@
  *   - a restart waits for its backoff, and goes on from the newest checkpoint that was acknowledged
  *   - a gang that the controller hears stops soon after a pause was acknowledged
  *   - the curve of a finished job has each step once, with the loss of that step
+ *   - a gang gets all its devices or none, none that is drained, lost, kept for another job or not
+ *     known to be free; what is kept, and who holds what, is the same after a start
+ *   - a job gives way to one other, so often at most, and loses neither its age nor a restart
+ *   - quotas and drains are as they were acknowledged; nobody starts beyond a quota's limit
+ *   - a job starts when all that it waits for have succeeded, and not while it is held; nothing
+ * runs on beyond its time limit or the grace of a stop
+ *   - device-time is what the devices were held, added up the same way for jobs and tenants
+ *   - the controller rests when nothing is due
  *   - once the faults are over, every job ends as it should, and nothing is left over */
 #ifndef TANDEM_TESTS_SIM_CHECK_H
 #define TANDEM_TESTS_SIM_CHECK_H
 
 #include "server/feed.h"
+#include "server/store/store.h"
 #include "tests/sim/sim.h"
 
 /* After a step of the controller, after its boot, with what it tells the feed. */
 void sim_check_server(struct sim *s);
 void sim_check_boot(struct sim *s);
 void sim_check_feed(struct sim *s, const struct feed_mail *m);
+/* sim_check_devices.c: parts of the first two. */
+void sim_check_devices(struct sim *s);
+void sim_check_figures(struct sim *s);
+/* sim_check_time.c: now and then; at the end. */
+void sim_check_time(struct sim *s);
+void sim_check_accounts(struct sim *s, struct store *store);
 /* A gang is about to train. */
 void sim_check_gang(struct sim *s, const struct sim_node *n);
 /* From its step on. */

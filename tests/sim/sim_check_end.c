@@ -92,9 +92,10 @@ void sim_check_end(struct sim *s)
     }
     free(rows);
     for (int32_t i = 0; i < s->num_jobs; i++) {
-        if (!is_there[i]) {
+        if (!is_there[i] && !s->jobs[i].too_large) {
             sim_fail(s, "%s is not there", s->jobs[i].name);
         }
         check_curve(s, store, &s->jobs[i]);
     }
+    sim_check_accounts(s, store);
 }

@@ -9,6 +9,7 @@
 #include "server/job.h"
 #include "server/msg.h"
 #include "tests/sim/sim_call.h"
+#include "tests/sim/sim_check.h"
 #include "tests/sim/sim_server.h"
 
 #define ANSWER_US 5000000
@@ -32,6 +33,7 @@ struct request {
 };
 
 static void send_request(struct sim *s, struct sim_job *j, enum sim_op op, bool twin);
+static void again(struct sim *s, void *arg, int64_t op);
 
 static void release(struct request *r)
 {
@@ -73,6 +75,10 @@ static void note_ok(struct sim *s, const struct request *r, int64_t id)
             sim_fail(s, "%s is job %lld and job %lld", j->name, (long long)j->id, (long long)id);
         }
         j->id = id;
+        j->is_held = j->is_held || (j->held_new && j->num_resumes == 0);
+        if (j->too_large) {
+            sim_fail(s, "%s needs more devices than there are, and was taken", j->name);
+        }
         return;
     }
     bool stands = !r->undone_open && r->num_resumes == j->num_resumes;
@@ -84,10 +90,40 @@ static void note_ok(struct sim *s, const struct request *r, int64_t id)
     j->is_held = j->is_held || (r->op == OP_HOLD && stands);
 }
 
+/* What it was to wait for has failed. */
+static void forget_after(struct sim *s, struct sim_job *j)
+{
+    if (j->num_after) {
+        msg_free(j->spec);
+        j->num_after = 0;
+        j->spec = sim_client_spec(s, j);
+    }
+}
+
+/* A submit may be refused for what it asks for, where that isn't there (now). */
+static bool take_refusal(struct sim *s, struct sim_job *j, enum error_code code)
+{
+    bool ours = code == ERR_FAILED_PRECONDITION || code == ERR_INVALID_ARGUMENT;
+    if (!ours || (!j->too_large && s->cluster->version == 0 && !j->num_after)) {
+        return false;
+    }
+    j->is_refused = true;
+    s->seen.refused++;
+    if (j->too_large) {
+        j->busy = false;
+    } else {
+        sim_after(s, AGAIN_US, again, NULL, j, OP_SUBMIT);
+    }
+    return true;
+}
+
 static void again(struct sim *s, void *arg, int64_t op)
 {
     struct sim_job *j = arg;
     j->busy = false;
+    if (op == OP_SUBMIT && j->is_refused && !j->open[OP_SUBMIT] && !j->real_id) {
+        forget_after(s, j);
+    }
     send_request(s, j, (enum sim_op)op, false);
 }
 
@@ -105,8 +141,10 @@ static void answered(struct sim *s, void *arg, int64_t n)
             note_ok(s, r, n >> 8);
         }
         if (!r->twin) {
-            if (code == ERR_OK || code == ERR_FAILED_PRECONDITION ||
-                (code == ERR_DATA_LOSS && j->is_rotten)) {
+            if (r->op == OP_SUBMIT && take_refusal(s, j, code)) {
+                /* tried again, or never again */
+            } else if (code == ERR_OK || code == ERR_FAILED_PRECONDITION ||
+                       (code == ERR_DATA_LOSS && j->is_rotten)) {
                 j->busy = false;
             } else if (code == ERR_UNAVAILABLE || code == ERR_RESOURCE_EXHAUSTED ||
                        code == ERR_DEADLINE_EXCEEDED || code == ERR_INTERNAL) {
@@ -204,11 +242,6 @@ static void arrive(struct sim *s, void *arg, int64_t n)
 static void send_request(struct sim *s, struct sim_job *j, enum sim_op op, bool twin)
 {
     static const struct sim_peer peer = {.message = on_message, .end = on_end, .freed = on_freed};
-    static const struct caller who = {.user = "dev",
-                                      .tenant = "default",
-                                      .role = "admin",
-                                      .peer = "unix",
-                                      .method = "Jobs/Change"};
     struct request *r = calloc(1, sizeof *r);
     ASSERT(r);
     *r = (struct request){.sim = s,
@@ -228,6 +261,11 @@ static void send_request(struct sim *s, struct sim_job *j, enum sim_op op, bool 
     }
     r->num_resumes = j->num_resumes;
     sim_trace(s->now_us, "%s %s", op_names[op], j->name);
+    struct caller who = {.user = "dev",
+                         .tenant = sim_tenants[j->tenant],
+                         .role = j->tenant ? "member" : "admin",
+                         .peer = "unix",
+                         .method = "Jobs/Change"};
     r->call = sim_call_new(s, &who, &peer, r);
     sim_after(s, sim_net_us(s), arrive, drop_request, r, 0);
     answer_after(r, ANSWER_US, ERR_DEADLINE_EXCEEDED);
@@ -272,10 +310,73 @@ struct sim_job *sim_client_job(struct sim *s, int64_t id)
     return &s->jobs[0];
 }
 
+struct sim_held *sim_client_held(const struct sim_job *j, int32_t number)
+{
+    for (int32_t i = j->num_held; i > 0; i--) {
+        if (j->held[i - 1].number == number) {
+            return &j->held[i - 1];
+        }
+    }
+    return NULL;
+}
+
+/* Others of the tenant whose numbers are known by now. */
+static void pick_after(struct sim *s, struct sim_job *j)
+{
+    int64_t most = sim_rng_between(&s->rng, 1, 2);
+    for (int32_t i = 0; i < s->num_jobs && j->num_after < most; i++) {
+        struct sim_job *other = &s->jobs[sim_rng_between(&s->rng, 0, s->num_jobs - 1)];
+        bool named = j->num_after && j->after[0] == other;
+        if (other != j && other->id && other->tenant == j->tenant && !named) {
+            j->after[j->num_after++] = other;
+        }
+    }
+}
+
 static void submit(struct sim *s, void *arg, int64_t n)
 {
     (void)n;
-    send_request(s, arg, OP_SUBMIT, false);
+    struct sim_job *j = arg;
+    if (sim_rng_chance(&s->rng, s->profile->after)) {
+        pick_after(s, j);
+    }
+    j->spec = sim_client_spec(s, j);
+    send_request(s, j, OP_SUBMIT, false);
+}
+
+/* Sizes up to the whole cluster, small ones most of all. */
+static int32_t draw_ranks(struct sim *s, const struct sim_job *j)
+{
+    const struct sim_profile *p = s->profile;
+    int32_t all = s->cluster->num_devices;
+    if (j->pin >= 0) {
+        return (int32_t)sim_rng_between(&s->rng, 1,
+                                        sim_cluster_count(sim_cluster_of_node(s, j->pin)));
+    }
+    if (sim_rng_chance(&s->rng, p->wide)) {
+        return all;
+    }
+    int32_t most = p->cluster > 0 && all > 2 ? (all + 1) / 2 : 2;
+    int32_t num = p->cluster > 0 ? 1 + (int32_t)sim_rng_delay(&s->rng, 0, most)
+                                 : 1 << sim_rng_between(&s->rng, 0, 1);
+    return num < all ? num : all;
+}
+
+static void draw_job(struct sim *s, struct sim_job *j)
+{
+    const struct sim_profile *p = s->profile;
+    j->pin = sim_rng_chance(&s->rng, p->pin)
+                 ? (int32_t)sim_rng_between(&s->rng, 0, s->cluster->num_nodes - 1)
+                 : -1;
+    j->num_ranks = draw_ranks(s, j);
+    j->too_large = sim_rng_chance(&s->rng, p->too_large);
+    j->num_ranks = j->too_large ? 2 * SIM_DEVICES_MAX : j->num_ranks;
+    j->tenant = p->tenants > 1 ? (int32_t)sim_rng_between(&s->rng, 0, p->tenants - 1) : 0;
+    j->held_new = sim_rng_chance(&s->rng, p->hold_new);
+    j->limit_s = sim_rng_chance(&s->rng, p->limit) ? sim_rng_between(&s->rng, 1, 10) : 0;
+    j->total_steps = sim_rng_between(&s->rng, 1, p->steps_max);
+    j->interval = sim_rng_between(&s->rng, 1, 8);
+    j->max_restarts = p->max_restarts;
 }
 
 void sim_client_new(struct sim *s)
@@ -288,12 +389,7 @@ void sim_client_new(struct sim *s)
         struct sim_job *j = &s->jobs[i];
         j->idx = i;
         snprintf(j->name, sizeof j->name, "job-%d", i);
-        j->num_ranks =
-            sim_rng_chance(&s->rng, p->wide) ? SIM_DEVICES : 1 << sim_rng_between(&s->rng, 0, 1);
-        j->total_steps = sim_rng_between(&s->rng, 1, p->steps_max);
-        j->interval = sim_rng_between(&s->rng, 1, 8);
-        j->max_restarts = p->max_restarts;
-        j->spec = sim_client_spec(j, p->reset_after_steps);
+        draw_job(s, j);
         sim_after(s, sim_rng_between(&s->rng, 0, 500 * p->chaos_ms), submit, NULL, j, 0);
     }
 }
@@ -302,6 +398,7 @@ void sim_client_free(struct sim *s)
 {
     for (int32_t i = 0; i < s->num_jobs; i++) {
         msg_free(s->jobs[i].spec);
+        free(s->jobs[i].held);
     }
     free(s->jobs);
 }
@@ -343,10 +440,15 @@ void sim_client_settle(struct sim *s)
     }
 }
 
+bool sim_client_is_over(const struct sim_job *j)
+{
+    return j->id ? job_state_is_end(j->state) : j->too_large && j->is_refused;
+}
+
 bool sim_client_is_done(const struct sim *s)
 {
     for (int32_t i = 0; i < s->num_jobs; i++) {
-        if (!s->jobs[i].id || s->jobs[i].busy || !job_state_is_end(s->jobs[i].state)) {
+        if (s->jobs[i].busy || !sim_client_is_over(&s->jobs[i])) {
             return false;
         }
     }

@@ -4,7 +4,7 @@
 #ifndef TANDEM_TESTS_SIM_CLIENT_H
 #define TANDEM_TESTS_SIM_CLIENT_H
 
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_admin.h"
 
 #define SIM_CHECKPOINTS_MAX 64
 #define SIM_BACKOFF_MAX_MS 8000
@@ -21,16 +21,33 @@ struct sim_checkpoint {
     bool damaged; /* a rank has */
 };
 
+/* What the controller has given one attempt, and when: by the clock of the simulation. */
+struct sim_held {
+    int32_t number;
+    uint64_t devices;
+    int64_t taken_us, freed_us; /* freed: 0 = not yet */
+    int64_t jumps_us;           /* of the clock on the wall, before it */
+    int64_t version;            /* of the cluster file */
+    int64_t yields_to;
+    bool whole; /* taken under the controller that is up */
+};
+
 struct sim_job {
     int32_t idx;
     char name[16]; /* its idempotency key, too */
     JobSpec *spec; /* owned */
     int64_t interval, total_steps;
     int32_t num_ranks, max_restarts;
+    int32_t tenant, pin;      /* pin: a node; -1 = none */
+    struct sim_job *after[2]; /* these must have succeeded */
+    int32_t num_after;
+    int64_t limit_s; /* 0 = none */
+    bool too_large, held_new;
     /* What the users know. */
     int64_t id;      /* 0 = the submit is not acknowledged */
     int64_t real_id; /* in truth; 0 = none yet */
     bool busy;       /* a request is on its way */
+    bool is_refused; /* the last submit was */
     /* Promises: acknowledged, and nothing was asked since that would undo it. */
     bool is_cancelled, is_paused, is_held;
     int64_t paused_us;     /* since when is_paused */
@@ -43,6 +60,13 @@ struct sim_job {
     int64_t backoff_until_ms; /* by the controller's clock, in backoff_generation */
     int64_t backoff_generation;
     int32_t restarts_in_a_row;
+    struct sim_held *held; /* owned */
+    int32_t num_held, cap_held;
+    uint64_t claim;
+    int32_t evictions; /* by its events */
+    int64_t stops_us;  /* it stops for another job, a drain or its limit since then; 0 = no */
+    int32_t restarts;  /* by its row */
+    int64_t queued_us;
     /* What happened. */
     struct sim_checkpoint checkpoints[SIM_CHECKPOINTS_MAX];
     int32_t num_checkpoints;
@@ -56,6 +80,8 @@ struct sim_job {
 
 void sim_client_new(struct sim *s);
 void sim_client_free(struct sim *s);
+/* NULL: it had none of that number. */
+struct sim_held *sim_client_held(const struct sim_job *j, int32_t number);
 /* By the controller's id, which its first event tells. Never NULL. */
 struct sim_job *sim_client_job(struct sim *s, int64_t id);
 struct sim_job *sim_client_job_named(struct sim *s, const char *name);
@@ -63,10 +89,12 @@ struct sim_job *sim_client_job_named(struct sim *s, const char *name);
 void sim_client_act(struct sim *s);
 /* The faults are over: paused jobs are resumed, held ones released. */
 void sim_client_settle(struct sim *s);
+/* It has ended, or could never run. */
+bool sim_client_is_over(const struct sim_job *j);
 /* Every submit is acknowledged, and nobody waits for an answer. */
 bool sim_client_is_done(const struct sim *s);
 /* sim_spec.c */
 const ProbeReply *sim_client_facts(void);
-JobSpec *sim_client_spec(const struct sim_job *j, int64_t reset_after_steps);
+JobSpec *sim_client_spec(const struct sim *s, const struct sim_job *j);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/msg.h"
+#include "tests/sim/sim_client.h"
 #include "tests/sim/sim_node.h"
 #include "tests/sim/sim_server.h"
 
@@ -21,7 +22,9 @@ static int start(struct launcher *base, int64_t job_id, int32_t attempt, const c
         sim_node_count_failure(s, job_id);
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "start tandem-node: no more processes");
     }
-    const struct sim_node *n = sim_node_new(s, job_id, attempt);
+    struct sim_node *n = sim_node_new(s, job_id, attempt);
+    const struct sim_held *held = sim_client_held(n->truth, attempt);
+    n->given = held ? held->devices : 0;
     *out = (struct launch_handle){.pid = n->pid, .start_time = n->pid};
     snprintf(out->boot_id, sizeof out->boot_id, "boot");
     *ticket_fd = -1;

@@ -25,7 +25,7 @@ enum sim_down_kind {
 struct sim_down {
     enum sim_down_kind kind;
     int64_t number; /* ACK: seq; STOP: step; CANCEL: grace_ms; LEASE: ttl_ms; START: resume step */
-    uint64_t devices;
+    uint64_t devices; /* numbers of sim_cluster.h */
     int64_t total_steps;
     char resume_dir[96];
     enum error_code code;
@@ -42,11 +42,13 @@ struct sim_node {
     int64_t stuck_until_us; /* no signal has an effect before */
     /* The gang. */
     enum sim_gang gang;
-    int64_t gang_id; /* counts what may happen to it next: older events are void */
-    uint64_t devices;
+    int64_t gang_id;  /* counts what may happen to it next: older events are void */
+    uint64_t devices; /* of its gang */
+    uint64_t given;   /* to its attempt, by the controller */
     int64_t step, total_steps, step_us;
     int64_t stop_at; /* -1 = not asked for */
     bool finished, paused, cancelled, retryable;
+    bool stubborn; /* doesn't stop when it is told to */
     bool ended, abandoned;
     char message[96];
     /* Reports. */

@@ -134,7 +134,8 @@ void sim_node_read_down(const WorkerDown *m, struct sim_down *out)
         out->number = m->start->resume_step;
         out->total_steps = m->start->plan->total_steps;
         for (size_t i = 0; i < m->start->plan->n_placement; i++) {
-            out->devices |= (uint64_t)1 << m->start->plan->placement[i]->device;
+            const RankPlacement *p = m->start->plan->placement[i];
+            out->devices |= sim_cluster_named(sim_current(), p->node, p->device);
         }
         if (m->start->resume_dir) {
             const char *dir = strstr(m->start->resume_dir, "ckpt/");
@@ -198,6 +199,19 @@ static void hear_cancel(struct sim *s, struct sim_node *n, int64_t grace_ms)
     }
 }
 
+static void hear_stop(struct sim *s, struct sim_node *n, int64_t step)
+{
+    if (n->stop_at < 0) {
+        n->stubborn = sim_strikes(s, s->profile->stubborn);
+        sim_trace(s->now_us, "job %lld attempt %d is told to stop%s", (long long)n->job, n->attempt,
+                  n->stubborn ? ", and doesn't" : "");
+        if (sim_strikes(s, s->profile->dies_stopping)) {
+            sim_node_fail_rank(s, n, true, "rank 1 died while it saved");
+        }
+    }
+    n->stop_at = step;
+}
+
 void sim_node_hear(struct sim *s, struct sim_node *n, const struct sim_down *down)
 {
     if (!n->alive) {
@@ -215,7 +229,7 @@ void sim_node_hear(struct sim *s, struct sim_node *n, const struct sim_down *dow
         hear_ack(s, n, down->number);
         break;
     case SIM_DOWN_STOP:
-        n->stop_at = down->number;
+        hear_stop(s, n, down->number);
         break;
     case SIM_DOWN_CANCEL:
         sim_trace(s->now_us, "tandem-node %lld is told to cancel", (long long)n->pid);

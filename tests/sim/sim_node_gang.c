@@ -188,7 +188,7 @@ static void do_step(struct sim *s, void *arg, int64_t id)
         sim_check_step(s, n);
     }
     bool last = n->step >= n->total_steps;
-    bool stops = n->stop_at >= 0 && n->step >= n->stop_at && !last;
+    bool stops = n->stop_at >= 0 && n->step >= n->stop_at && !last && !n->stubborn;
     if (last || stops || n->step % n->truth->interval == 0) {
         bool saved = save(s, n);
         stops = stops && saved; /* else at the next step */

@@ -5,17 +5,33 @@
 #include <string.h>
 
 #include "server/audit.h"
+#include "server/store/access_rows.h"
 #include "tests/sim/sim_check.h"
+#include "tests/sim/sim_admin.h"
 #include "tests/sim/sim_node.h"
 #include "tests/sim/sim_stream.h"
 
 #define DB SIM_DATA_DIR "/tandem.db"
+/* Those of looks at processes that aren't attached, most of all. */
+#define IDLE_STEPS_MAX 200
 
 int64_t sim_server_mono_ms(const struct sim *s)
 {
     const struct sim_server *v = s->server;
     int64_t now_us = v->busy_us > s->now_us ? v->busy_us : s->now_us;
     return v->mono_0_ms + now_us / 1000;
+}
+
+static void add_tenants(struct store *store)
+{
+    for (int32_t i = 0; i < SIM_TENANTS_MAX; i++) {
+        struct tenant_row row = {
+            .created_us = 1, .quota_devices = -1, .max_devices = -1, .weight = 1};
+        struct error err = {0};
+        snprintf(row.name, sizeof row.name, "%s", sim_tenants[i]);
+        ASSERT(store_begin(store, &err) == 0 && store_tenant_put(store, &row, &err) == 0 &&
+               store_commit(store, &err) == 0);
+    }
 }
 
 /* An empty, migrated database, made once. */
@@ -32,6 +48,7 @@ static const struct sim_disk *fresh_disk(void)
             fprintf(stderr, "the simulated disk: %s\n", err.text);
             abort();
         }
+        add_tenants(store);
         store_close(store);
     }
     return disk;
@@ -62,6 +79,35 @@ static void wake_at(struct sim *s, int64_t at_us)
     sim_at(s, v->wake_us, wake, NULL, NULL, ++v->wake_id);
 }
 
+static void begin_step(struct sim *s)
+{
+    struct sim_server *v = s->server;
+    v->step_us = v->busy_us > s->now_us ? v->busy_us : s->now_us;
+    v->unchecked = true;
+}
+
+/* It wakes for what is due, not to see whether something is. */
+static void check_rest(struct sim *s, bool has_mail)
+{
+    struct sim_server *v = s->server;
+    if (v->second != s->now_us / 1000000) {
+        v->second = s->now_us / 1000000;
+        v->idle_steps = 0;
+    }
+    v->idle_steps += !has_mail;
+    if (v->idle_steps > IDLE_STEPS_MAX) {
+        sim_fail(s, "tandemd has woken %lld times in a second, and nothing had happened",
+                 (long long)v->idle_steps);
+    }
+}
+
+static void note_busy(struct sim *s)
+{
+    struct sim_server *v = s->server;
+    int64_t late_us = v->busy_us - s->now_us;
+    v->late_us = late_us > v->late_us ? late_us : v->late_us;
+}
+
 static void step(struct sim *s)
 {
     struct sim_server *v = s->server;
@@ -69,12 +115,16 @@ static void step(struct sim *s)
     v->inbox = NULL;
     v->wake_us = INT64_MAX;
     s->seen.steps++;
+    check_rest(s, chain != NULL);
+    begin_step(s);
     controller_step(v->app.controller, chain);
     v->busy_us = s->now_us + sim_disk_take_us(s->disk);
+    note_busy(s);
     if (sim_disk_is_frozen(s->disk)) {
         sim_server_restart(s, true);
         return;
     }
+    v->unchecked = false;
     sim_check_server(s);
     int64_t wait_ms = controller_wait_ms(v->app.controller);
     if (wait_ms >= 0) {
@@ -135,17 +185,6 @@ static void free_parts(struct sim_server *v)
     v->lease = NULL;
 }
 
-static int make_topology(struct topology **out, struct error *err)
-{
-    const struct topology_host host = {
-        .node = "host", .cpu_model = "simulated", .boot_id = "boot", .cores = 8};
-    if (topology_new(out, &host, NULL, SIM_DEVICES, err) != 0) {
-        return -1;
-    }
-    topology_set_peaks(*out, 1e11, 5e10);
-    return 0;
-}
-
 static int make_parts(struct sim *s, struct error *err)
 {
     struct sim_server *v = s->server;
@@ -153,11 +192,12 @@ static int make_parts(struct sim *s, struct error *err)
                                    .bin_dir = "/bin",
                                    .worker_addr = "unix:/sim/tandemd.sock",
                                    .world = sim_world(s),
+                                   .scheduler = sim_cluster_scheduler(s),
                                    .lease_ms = LEASE_TTL_MS};
     if (store_open(&o.store, DB, err) != 0) {
         return -1;
     }
-    if (make_topology(&o.topology, err) != 0 || lease_new(&v->lease, 0) != 0 ||
+    if (sim_cluster_topology(s, &o.topology, err) != 0 || lease_new(&v->lease, 0) != 0 ||
         controller_new(&v->app.controller, &o, err) != 0) {
         topology_free(o.topology);
         store_close(o.store);
@@ -189,8 +229,11 @@ void sim_server_boot(struct sim *s)
     v->busy_us = s->now_us; /* what held the last one up is over */
     v->app.data_dir = SIM_DATA_DIR;
     sim_server_rot(s);
+    sim_cluster_edit(s, s->calm);
     int rc = make_parts(s, &err);
     v->busy_us = s->now_us + sim_disk_take_us(s->disk);
+    v->booted_us = s->now_us;
+    note_busy(s);
     if (rc != 0 || sim_disk_is_frozen(s->disk)) {
         sim_trace(s->now_us, "tandemd can't start: %s", rc ? err.text : "crashed");
         bool crashed = sim_disk_is_frozen(s->disk);
@@ -237,6 +280,7 @@ void sim_server_stop(struct sim *s)
     struct mailbox_node *rest = v->inbox;
     v->inbox = NULL;
     if (rest) {
+        begin_step(s);
         controller_step(v->app.controller, rest);
     }
     if (sim_disk_is_frozen(s->disk)) {
@@ -267,6 +311,7 @@ void sim_server_reboot(struct sim *s)
     sim_trace(s->now_us, "the host goes down");
     sim_server_restart(s, true);
     sim_node_reboot(s);
+    sim_cluster_lose(s);
     s->server->busy_us = 0;
     s->server->mono_0_ms = 5000 - s->now_us / 1000;
 }

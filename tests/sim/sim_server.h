@@ -21,8 +21,13 @@ struct sim_server {
     struct launching *launching;
     struct mailbox_node *inbox; /* taken, not yet handled */
     int64_t wake_id, wake_us;
-    int64_t busy_us;   /* in a slow sync until then */
-    int64_t mono_0_ms; /* its host's clocks at time 0 */
+    int64_t busy_us;             /* in a slow sync until then */
+    int64_t step_us;             /* its clock when it took the last step */
+    bool unchecked;              /* nobody looked at it after that step */
+    int64_t late_us;             /* so long at most was it busy */
+    int64_t second, idle_steps;  /* steps without mail in that second */
+    int64_t booted_us, jumps_us; /* jumps: of the clock on the wall, so far */
+    int64_t mono_0_ms;           /* its host's clocks at time 0 */
     int64_t wall_0_us;
     int64_t last_event; /* the newest that anybody was told of */
     struct sim_token *tokens;

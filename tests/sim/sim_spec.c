@@ -40,7 +40,7 @@ const ProbeReply *sim_client_facts(void)
     return &facts;
 }
 
-JobSpec *sim_client_spec(const struct sim_job *j, int64_t reset_after_steps)
+JobSpec *sim_client_spec(const struct sim *s, const struct sim_job *j)
 {
     JobSpec spec = JOB_SPEC__INIT;
     ModelSpec model = MODEL_SPEC__INIT;
@@ -51,6 +51,9 @@ JobSpec *sim_client_spec(const struct sim_job *j, int64_t reset_after_steps)
     ParallelChoice parallel = PARALLEL_CHOICE__INIT;
     ParallelSpec layout = PARALLEL_SPEC__INIT;
     RetrySpec retry = RETRY_SPEC__INIT;
+    ResourcesSpec resources = RESOURCES_SPEC__INIT;
+    char *nodes[1] = {j->pin >= 0 ? s->cluster->names[j->pin] : NULL};
+    int64_t after[2];
     spec.name = (char *)(uintptr_t)j->name;
     spec.model = &model;
     model.path = (char *)"/models/llama-tiny";
@@ -64,7 +67,7 @@ JobSpec *sim_client_spec(const struct sim_job *j, int64_t reset_after_steps)
     training.has_steps = training.has_seq_len = training.has_global_batch_size = 1;
     training.steps = j->total_steps;
     training.seq_len = 12;
-    training.global_batch_size = 12;
+    training.global_batch_size = 12 % j->num_ranks == 0 ? 12 : j->num_ranks;
     spec.parallel = &parallel;
     parallel.choice_case = PARALLEL_CHOICE__CHOICE_LAYOUT;
     parallel.layout = &layout;
@@ -73,9 +76,23 @@ JobSpec *sim_client_spec(const struct sim_job *j, int64_t reset_after_steps)
     spec.retry = &retry;
     retry.has_max_restarts = retry.has_reset_after_steps = 1;
     retry.max_restarts = j->max_restarts;
-    retry.reset_after_steps = reset_after_steps;
+    retry.reset_after_steps = s->profile->reset_after_steps;
     retry.has_first_backoff_s = retry.has_max_backoff_s = 1;
     retry.first_backoff_s = 1;
     retry.max_backoff_s = SIM_BACKOFF_MAX_MS / 1000;
+    if (j->pin >= 0) {
+        spec.resources = &resources;
+        resources.n_nodes = 1;
+        resources.nodes = nodes;
+    }
+    for (int32_t i = 0; i < j->num_after; i++) {
+        after[i] = j->after[i]->id;
+    }
+    spec.n_after = (size_t)j->num_after;
+    spec.after = after;
+    spec.has_hold = j->held_new;
+    spec.hold = j->held_new;
+    spec.has_time_limit_s = j->limit_s > 0;
+    spec.time_limit_s = j->limit_s;
     return (JobSpec *)text_clone(&spec.base);
 }
