@@ -89,7 +89,9 @@ void coming_build(struct sched *s)
             add_claim(s, i, v->jobs[i].claim);
         }
     }
-    qsort(s->coming, s->num_coming, sizeof *s->coming, compare);
+    if (s->num_coming > 0) {
+        qsort(s->coming, s->num_coming, sizeof *s->coming, compare);
+    }
     s->has_coming = true;
     s->coming_decisions = s->num_decisions;
 }
