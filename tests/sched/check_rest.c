@@ -147,6 +147,70 @@ static bool check_victims(struct world *w, const bool *borrowed)
     return true;
 }
 
+/* May the run be asked to give way for j at once? */
+static bool may_go(const struct world *w, size_t run, const struct world_job *j,
+                   const bool *borrowed)
+{
+    const struct sched_run *r = &w->runs[run];
+    int64_t quota = w->tenants[j->tenant].quota;
+    bool reclaims = rules_counted(w, j) + j->num_devices <= quota;
+    return r->can_stop && !r->stopping && r->evictions < w->options.max_evictions &&
+           w->now_ms - r->started_ms >= w->options.min_run_ms &&
+           rules_weaker(w, run, j, borrowed) &&
+           (r->priority < j->priority || r->backfills == j->id || reclaims);
+}
+
+static void add_run(const struct world *w, const struct world_job *j, size_t run, bool *free)
+{
+    const struct device_set *s = w->runs[run].devices;
+    for (int32_t n = 0; n < s->num; n++) {
+        bool kept = false;
+        for (int32_t k = 0; k < w->num_jobs; k++) {
+            kept = kept || (&w->jobs[k] != j && device_set_has(w->jobs[k].claim, s->device[n]));
+        }
+        free[s->device[n]] = !kept && !w->drained[s->device[n]];
+    }
+}
+
+/* [20]: where the first of the queue could start if others gave way, they are asked to. */
+static bool check_preempts(struct world *w, const bool *borrowed)
+{
+    size_t first = w->view.num_jobs;
+    bool free[WORLD_MAX_DEVICES];
+    for (size_t i = 0; i < w->view.num_jobs; i++) {
+        if (w->queue[i].ready && (first == w->view.num_jobs ||
+                                  sched_priority(&w->view, i) > sched_priority(&w->view, first))) {
+            first = i;
+        }
+    }
+    if (!w->options.preemption || first == w->view.num_jobs) {
+        return true;
+    }
+    const struct world_job *j = &w->jobs[w->queue_job[first]];
+    if (j->claim || !under_max(w, j)) {
+        return true;
+    }
+    rules_free(w, j->id, free);
+    for (size_t i = 0; i < w->view.num_runs; i++) {
+        if (w->runs[i].stopping && !w->runs[i].is_stuck) {
+            add_run(w, j, i, free);
+        }
+    }
+    bool comes = rules_fits(w->fabric, &j->place, free);
+    for (size_t i = 0; i < w->view.num_runs; i++) {
+        if (may_go(w, i, j, borrowed)) {
+            add_run(w, j, i, free);
+        }
+    }
+    if (!comes && rules_fits(w->fabric, &j->place, free)) {
+        return world_broken(w,
+                            "[20] job %d is first in the queue and could start if others gave "
+                            "way; nobody is asked to",
+                            (int)j->id);
+    }
+    return true;
+}
+
 /* Which runs are beyond their tenant's quota: those within it fit into it. */
 static bool check_borrowed(struct world *w, const bool *borrowed)
 {
@@ -197,42 +261,96 @@ static bool check_order(struct world *w)
     return true;
 }
 
-/* [16] [24]: what why says. */
+/* [14]: nothing of another tenant's jobs is told. */
+static bool check_secrecy(struct world *w, const struct world_job *j,
+                          const struct sched_reason *why)
+{
+    for (int32_t i = 0; i < why->num_holders; i++) {
+        const struct world_job *k = world_job(w, why->holders[i]);
+        if (why->holders[i] != -1 && (!k || k->tenant != j->tenant)) {
+            return world_broken(w, "[14] job %d: why tells of job %d", (int)j->id,
+                                (int)why->holders[i]);
+        }
+    }
+    for (const char *at = why->words; (at = strstr(at, "job ")) != NULL; at += 4) {
+        const struct world_job *k = world_job(w, strtoll(at + 4, NULL, 10));
+        if (k && k->tenant != j->tenant) {
+            return world_broken(w, "[14] job %d: why says \"%s\"", (int)j->id, why->words);
+        }
+    }
+    return true;
+}
+
+/* What its user is told. */
+static struct sched_reason ask(struct world *w, size_t job)
+{
+    struct sched_reason why;
+    for (size_t i = 0; i < w->view.num_jobs; i++) {
+        w->queue[i].hidden = w->queue[i].tenant != w->queue[job].tenant;
+    }
+    for (size_t i = 0; i < w->view.num_runs; i++) {
+        w->runs[i].hidden = w->runs[i].tenant != w->queue[job].tenant;
+    }
+    sched_why(&w->view, job, &why);
+    world_say(w, "  why %d: %s", (int)w->queue[job].id, why.words);
+    return why;
+}
+
+/* [16]: "fragmented" where enough are free and don't fit, and nowhere else. */
+static bool check_fragmented(struct world *w, const struct world_job *j,
+                             const struct sched_reason *why)
+{
+    bool free[WORLD_MAX_DEVICES], all[WORLD_MAX_DEVICES];
+    memset(all, true, sizeof all);
+    rules_free(w, j->id, free);
+    bool enough = rules_count(w->fabric, &j->place, free) >= j->num_devices;
+    bool fits = rules_fits(w->fabric, &j->place, free);
+    bool fragmented = strstr(why->words, "fragmented") != NULL;
+    if (fragmented && (!enough || fits)) {
+        return world_broken(w, "[16] job %d: \"%s\", but %s", (int)j->id, why->words,
+                            fits ? "it fits" : "too few are free");
+    }
+    if (!fragmented && enough && !fits && world_ready(w, j) && under_max(w, j) && !j->claim &&
+        rules_fits(w->fabric, &j->place, all)) {
+        return world_broken(w, "[16] job %d: enough are free in no fitting shape, why says \"%s\"",
+                            (int)j->id, why->words);
+    }
+    return true;
+}
+
+/* [13] [22] [24] */
+static bool check_words(struct world *w, const struct world_job *j, const struct sched_reason *why)
+{
+    const struct sched_tenant *t = &w->tenants[j->tenant];
+    bool all[WORLD_MAX_DEVICES];
+    memset(all, true, sizeof all);
+    if (!why->words[0] || strstr(why->words, "about to start")) {
+        return world_broken(w, "[24] job %d doesn't start, why says \"%s\"", (int)j->id,
+                            why->words);
+    }
+    if (t->max >= 0 && rules_in_use(w, j->tenant) > t->max && j->num_devices <= t->max &&
+        world_ready(w, j) && !j->claim && !strstr(why->words, "over by")) {
+        return world_broken(w, "[13] %s is over its maximum, why says \"%s\" of job %d", t->name,
+                            why->words, (int)j->id);
+    }
+    if (why->may_start_ms < w->now_ms ||
+        (!rules_fits(w->fabric, &j->place, all) && why->may_start_ms != SCHED_NEVER)) {
+        return world_broken(w, "[22] job %d may start at %lld, says why", (int)j->id,
+                            (long long)why->may_start_ms);
+    }
+    return true;
+}
+
 static bool check_why(struct world *w)
 {
     for (size_t i = 0; i < w->view.num_jobs; i++) {
-        const struct world_job *j = &w->jobs[w->queue_job[i]];
-        if ((int64_t)i % SOME != w->num_passes % SOME) {
-            continue;
-        }
-        bool free[WORLD_MAX_DEVICES], all[WORLD_MAX_DEVICES];
-        memset(all, true, sizeof all);
-        rules_free(w, j->id, free);
-        bool enough = rules_count(w->fabric, &j->place, free) >= j->num_devices;
-        bool fits = rules_fits(w->fabric, &j->place, free);
-        struct sched_reason why;
-        sched_why(&w->view, i, &why);
-        bool fragmented = strstr(why.words, "fragmented") != NULL;
-        world_say(w, "  why %d: %s", (int)j->id, why.words);
-        if (!why.words[0] || strstr(why.words, "about to start")) {
-            return world_broken(w, "[24] job %d doesn't start, why says \"%s\"", (int)j->id,
-                                why.words);
-        }
-        if (fragmented && (!enough || fits)) {
-            return world_broken(w, "[16] job %d: \"%s\", but %s", (int)j->id, why.words,
-                                fits ? "it fits" : "too few are free");
-        }
-        if (!fragmented && enough && !fits && world_ready(w, j) && under_max(w, j) && !j->claim &&
-            rules_fits(w->fabric, &j->place, all)) {
-            return world_broken(w,
-                                "[16] job %d: enough are free in no fitting shape, why says "
-                                "\"%s\"",
-                                (int)j->id, why.words);
-        }
-        if (why.may_start_ms < w->now_ms ||
-            (!rules_fits(w->fabric, &j->place, all) && why.may_start_ms != SCHED_NEVER)) {
-            return world_broken(w, "[22] job %d may start at %lld, says why", (int)j->id,
-                                (long long)why.may_start_ms);
+        if ((int64_t)i % SOME == w->num_passes % SOME) {
+            const struct world_job *j = &w->jobs[w->queue_job[i]];
+            struct sched_reason why = ask(w, i);
+            if (!check_fragmented(w, j, &why) || !check_words(w, j, &why) ||
+                !check_secrecy(w, j, &why)) {
+                return false;
+            }
         }
     }
     return true;
@@ -299,5 +417,6 @@ bool check_rest(struct world *w)
         promise(w);
     }
     return check_holders(w) && check_claims(w) && check_idle(w) && check_order(w) &&
-           check_borrowed(w, borrowed) && check_victims(w, borrowed) && check_why(w);
+           check_borrowed(w, borrowed) && check_victims(w, borrowed) &&
+           check_preempts(w, borrowed) && check_why(w);
 }

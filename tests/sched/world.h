@@ -106,7 +106,7 @@ struct world {
     struct sched *sched;
     struct sched_options options;
     struct sched_tenant tenants[WORLD_MAX_TENANTS], born[WORLD_MAX_TENANTS];
-    char tenant_names[WORLD_MAX_TENANTS][8];
+    char tenant_names[WORLD_MAX_TENANTS][16];
     int32_t num_tenants;
     struct world_job jobs[WORLD_MAX_JOBS];
     int32_t num_jobs;
