@@ -5,6 +5,7 @@ tandem_test(usage_rows_test ${CMAKE_SOURCE_DIR}/tests/unit/usage_rows_test.c tan
   test_store_fixture)
 add_executable(usage_bench ${CMAKE_SOURCE_DIR}/tests/bench/usage_bench.c)
 target_link_libraries(usage_bench PRIVATE tandem_flags tandem_server)
+tandem_test(top_page_test ${CMAKE_SOURCE_DIR}/tests/unit/top_page_test.c tandem_cli)
 tandem_test(placement_draw_test ${CMAKE_SOURCE_DIR}/tests/unit/placement_draw_test.c tandem_cli)
 find_program(PYTHON_WITH_GRPC python3 PATHS /usr/bin NO_DEFAULT_PATH)
 add_test(NAME usage_e2e_test
