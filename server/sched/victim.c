@@ -154,7 +154,7 @@ void victim_open(struct sched *s, size_t job)
         enum rank rank = rank_of(s, i, &v->jobs[job], reclaims);
         if (rank != RANK_NONE && has_suitable(w, r->devices)) {
             s->victims[s->num_victims++] =
-                (struct victim){.rank = rank, .lost = lost_of(r), .r = r, .run = i};
+                (struct victim){.rank = (int)rank, .lost = lost_of(r), .r = r, .run = i};
         }
     }
     for (size_t i = s->num_victims / 2; i-- > 0;) {
