@@ -116,6 +116,81 @@ static int carry_out(struct controller *c, const struct attempts_view *v,
     return 0;
 }
 
+/* ---- who waits from now on, and what for ---- */
+
+/* More than so many in one batch find out by asking. */
+#define ARRIVALS_MAX 8
+
+struct arrival {
+    struct job *job;
+    char words[512];
+};
+
+static bool is_arrival(const struct job *j)
+{
+    return j->touched && j->row.state == JOB_QUEUED &&
+           (j->created || j->before.state != JOB_QUEUED);
+}
+
+/* Events are read by all of the job's tenant, and by no other. */
+static void hide_others(const struct attempts_view *v, int32_t tenant)
+{
+    for (size_t i = 0; i < v->view.num_jobs; i++) {
+        v->jobs[i].hidden = v->jobs[i].tenant != tenant;
+    }
+    for (size_t i = 0; i < v->view.num_runs; i++) {
+        v->runs[i].hidden = v->runs[i].tenant != tenant;
+    }
+}
+
+static bool explain(struct controller *c, const struct attempts_view *v, size_t i,
+                    struct arrival *out)
+{
+    out->job = v->job_of[i];
+    struct dependency dependency;
+    struct sched_reason reason;
+    if (v->jobs[i].ready) {
+        hide_others(v, v->jobs[i].tenant);
+        sched_explain(controller_sched(c), &v->view, i, &reason);
+        snprintf(out->words, sizeof out->words, "%s", reason.words);
+        return true;
+    }
+    /* Backoffs and ends of attempts have been told. */
+    bool waits = dependencies_look(c, out->job, &dependency, &(struct error){0}) == 0 &&
+                 dependency.state == DEPENDENCY_WAITS;
+    snprintf(out->words, sizeof out->words, "%s", waits ? dependency.words : "");
+    return waits;
+}
+
+/* As the pass that was just made saw it. */
+static size_t explain_arrivals(struct controller *c, const struct attempts_view *v,
+                               struct arrival out[ARRIVALS_MAX])
+{
+    size_t num = 0, all = 0;
+    for (size_t i = 0; i < v->view.num_jobs; i++) {
+        all += is_arrival(v->job_of[i]);
+    }
+    for (size_t i = 0; i < v->view.num_jobs && all > 0 && all <= ARRIVALS_MAX; i++) {
+        num += is_arrival(v->job_of[i]) && explain(c, v, i, &out[num]);
+    }
+    return num;
+}
+
+static int tell_arrivals(struct controller *c, const struct arrival *list, size_t num,
+                         struct error *err)
+{
+    for (size_t i = 0; i < num; i++) {
+        struct job *j = list[i].job;
+        const char *words = list[i].words;
+        if (j->row.state == JOB_QUEUED && !j->claim.now &&
+            controller_event(c, j, "note", "scheduler", 0, err, "%s%s",
+                             strncmp(words, "waits", 5) == 0 ? "" : "waits: ", words) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int attempts_schedule(struct controller *c, struct attempts_pass *out, struct error *err)
 {
     struct attempts_view v;
@@ -126,10 +201,13 @@ int attempts_schedule(struct controller *c, struct attempts_pass *out, struct er
         return -1;
     }
     size_t num = sched_pass(sched, &v.view, &decisions);
+    struct arrival arrivals[ARRIVALS_MAX];
+    size_t num_arrivals = explain_arrivals(c, &v, arrivals);
     int rc = 0;
     for (size_t i = 0; i < num && rc == 0; i++) {
         rc = carry_out(c, &v, &decisions[i], &out->again, err);
     }
+    rc = rc == 0 ? tell_arrivals(c, arrivals, num_arrivals, err) : rc;
     out->next_ms = sched_next_ms(sched);
     if (v.view.num_jobs && out->next_ms > v.view.now_ms + ATTEMPTS_AGING_MS) {
         out->next_ms = v.view.now_ms + ATTEMPTS_AGING_MS;

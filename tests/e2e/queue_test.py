@@ -31,7 +31,7 @@ class QueueTest(unittest.TestCase):
             wait_for("all processes to be gone",
                      lambda: all(p.endswith("tandemd") for p in processes(self.folder).values()))
             self.server.kill()
-        self.assertEqual({}, processes(self.folder))
+        wait_for("the last of them", lambda: not processes(self.folder))  # a probe may have been at work
         shutil.rmtree(self.folder)
 
     def start(self, devices=4, *args):
@@ -72,13 +72,13 @@ class QueueTest(unittest.TestCase):
     def test_a_job_starts_when_those_it_waits_for_have_succeeded(self):
         """[24] after: JOB; also over a restart of the controller."""
         s = self.start()
-        first = s.submit(s.spec("first", steps=150, tags=["ms=20"]))
+        first = s.submit(s.spec("first", steps=500, tags=["ms=20"]))
         spec = s.spec("second", steps=2)
         spec.after.append(first)
         second = s.submit(spec)
         wait_for("steps", lambda: s.get(first).step > 0)
         words = self.why(second).reasons[0]
-        self.assertRegex(words, f"waits for job {first} \\(RUNNING, step \\d+ of 150\\)")
+        self.assertRegex(words, f"waits for job {first} \\(RUNNING, step \\d+ of 500\\)")
         s.kill()
         s.start()
         self.assertEqual("JOB_QUEUED", s.state(second))
@@ -188,7 +188,7 @@ class QueueTest(unittest.TestCase):
 
     def test_a_victim_saves_at_a_step_and_goes_on_from_there(self):
         s = self.start()
-        low = self.gang("low", 4, "low", steps=120)
+        low = self.gang("low", 4, "low", steps=300)
         self.wait_steps(low)
         high = self.gang("high", 4, "high", steps=5)
         s.wait_state(high, "SUCCEEDED")
@@ -207,8 +207,8 @@ class QueueTest(unittest.TestCase):
         self.assertEqual(f"from the checkpoint of step {saved}", moves[4].message)
         self.assertLess(stop.time_us, s.get(high).started_us)
         curve = s.curve(low)
-        self.assertEqual(list(range(1, 121)), [row[0] for row in curve])
-        self.assertEqual([10.0 / n + 1.0 / 3.0 for n in range(1, 121)], [row[2] for row in curve])
+        self.assertEqual(list(range(1, 301)), [row[0] for row in curve])
+        self.assertEqual([10.0 / n + 1.0 / 3.0 for n in range(1, 301)], [row[2] for row in curve])
 
     def test_a_victim_that_does_not_stop_is_killed_after_the_grace(self):
         s = self.start(4, "--scheduler", "grace_s=1")
@@ -288,7 +288,7 @@ class QueueTest(unittest.TestCase):
     def test_evictions_of_a_job_are_bounded(self):
         """[17]"""
         s = self.start(4, "--scheduler", "max_evictions=1")
-        low = self.gang("low", 4, "low", steps=120)
+        low = self.gang("low", 4, "low", steps=300)
         self.wait_steps(low)
         first = self.gang("first", 4, "high", steps=5)
         s.wait_state(first, "SUCCEEDED")
