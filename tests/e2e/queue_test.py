@@ -5,6 +5,7 @@ and claims, through kills of the controller. tandem-rank is the fake one (helper
 TANDEM_BIN: the programs. Needs grpc for Python."""
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -53,6 +54,16 @@ class QueueTest(unittest.TestCase):
 
     def events(self, job, kind=None):
         return [e for e in self.server.get(job).events if kind in (None, e.kind)]
+
+    def test_bad_settings_of_the_scheduler_are_refused_in_words(self):
+        for word, said in [("min_run_s", "wants KEY=VALUE"), ("grace_s=0", "wants 1 to 604800"),
+                           ("graces_s=5", "grace_s"), ("backfill=7", "backfill"),
+                           ("aging_per_h=nan", "aging_per_h")]:
+            done = subprocess.run([self.programs / "tandemd", "--dev", "--data-dir",
+                                   self.folder / "data", "--scheduler", word],
+                                  capture_output=True, text=True, timeout=DEADLINE)
+            self.assertNotEqual(0, done.returncode)
+            self.assertIn(said, done.stdout + done.stderr)
 
     # ---- hold, dependencies, limits ----------------------------------------------------------
 

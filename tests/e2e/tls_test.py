@@ -551,6 +551,8 @@ class ConfigFile(Case):
             (base + "run_as: [{tenant: a, user: no-such-user}]\n", "run_as.0.user", "no user"),
             (base + "run_as: [{tenant: a, user: root}]\n", "run_as.0.user", "never"),
             (base + "retention: {audit_days: 40000}\n", ":2: retention.audit_days", "0 to"),
+            (base + "scheduler: {grace_s: 0}\n", ":2: scheduler.grace_s", "wants 1 to 604800"),
+            (base + "scheduler:\n  aging_per_h: -1\n", ":3: scheduler.aging_per_h", "wants 0 to"),
             (base + "record_dir: here\n", ":2: record_dir", "absolute"),
             (base + "devices: 5000\n", ":2: devices", "1024"),
         ]:
