@@ -11,6 +11,9 @@
 #include "server/msg.h"
 #include "server/tenants.h"
 
+/* What a stop and a new start cost a gang, however lately it has saved. */
+#define RESTART_COST_MS 60000
+
 /* What is expected of a gang that has been told to stop, and of one that has ended. */
 #define STOPS_MS 5000
 #define LEAVES_MS 1000
@@ -190,7 +193,7 @@ static void add_run(const struct controller *c, struct job *j, bool hidden, stru
         .started_ms = j->attempt_ms,
         .end_ms = end_of(c, j, hard_end_ms),
         .hard_end_ms = hard_end_ms,
-        .lost_ms = now_ms > j->saved_ms ? now_ms - j->saved_ms : 0,
+        .lost_ms = RESTART_COST_MS + (now_ms > j->saved_ms ? now_ms - j->saved_ms : 0),
         .evictions = j->row.evictions,
         .can_stop = j->row.state == JOB_RUNNING && a->condition == ATTEMPT_STARTED,
         .stopping = j->row.state != JOB_RUNNING && j->row.state != JOB_STARTING,

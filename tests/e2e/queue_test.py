@@ -83,13 +83,13 @@ class QueueTest(unittest.TestCase):
     def test_a_job_starts_when_those_it_waits_for_have_succeeded(self):
         """[24] after: JOB; also over a restart of the controller."""
         s = self.start()
-        first = s.submit(s.spec("first", steps=500, tags=["ms=20"]))
+        first = s.submit(s.spec("first", steps=300, tags=["ms=20"]))
         spec = s.spec("second", steps=2)
         spec.after.append(first)
         second = s.submit(spec)
         wait_for("steps", lambda: s.get(first).step > 0)
         words = self.why(second).reasons[0]
-        self.assertRegex(words, f"waits for job {first} \\(RUNNING, step \\d+ of 500\\)")
+        self.assertRegex(words, f"waits for job {first} \\(RUNNING, step \\d+ of 300\\)")
         s.kill()
         s.start()
         self.assertEqual("JOB_QUEUED", s.state(second))
