@@ -252,7 +252,8 @@ bool preempt_try(struct sched *s, size_t job)
 {
     struct want *w = want_table_get(s->wants, s->seats[job].want);
     const struct sched_job *j = &s->v->jobs[job];
-    if (!s->v->options->preemption || is_spent(s) || !victim_may_exist(s, job)) {
+    if (!s->v->options->preemption || s->has_leftovers || is_spent(s) ||
+        !victim_may_exist(s, job)) {
         return false;
     }
     struct want_try key = {.tenant = j->tenant,

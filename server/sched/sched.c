@@ -65,6 +65,7 @@ void sched_forget_pass(struct sched *s)
     s->owed_mask = 0;
     s->num_preemptors = 0;
     s->looks = 0;
+    s->has_leftovers = false;
     s->next_ms = SCHED_NEVER;
 }
 
@@ -160,6 +161,7 @@ void sched_forget_claim(struct sched *s, size_t job)
     const struct device_set *claim = s->v->jobs[job].claim;
     for (int32_t i = 0; s->seats[job].claims && i < claim->num; i++) {
         sched_set_claimant(s, claim->device[i], NO_JOB);
+        s->has_leftovers = s->has_leftovers || s->holder[claim->device[i]] > HOLDER_STARTED;
     }
     if (s->seats[job].claims) { /* others may use its devices in the next pass */
         sched_wake(s, sched_add_ms(s->v->now_ms, SCHED_SOON_MS));

@@ -113,6 +113,8 @@ struct sched {
     struct free_map *whatif;
     int32_t num_preemptors;
     int64_t looks; /* at devices, for victims; bounded */
+    /* Of a claim that was given up: nobody gets them in this pass, so nobody is stopped either. */
+    bool has_leftovers;
 
     struct sched_decision *decisions;
     size_t num_decisions, decision_cap;
