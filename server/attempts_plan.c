@@ -21,6 +21,7 @@ int attempts_plan(struct controller *c, const JobSpec *spec, const ProbeReply *f
                             .train = (const DataFacts *const *)facts->sources,
                             .num_train = facts->n_sources,
                             .cluster = t->cluster,
+                            .fabric = t->plan_fabric,
                             .placement = (const RankPlacement *const *)places};
     int rc = plan_build(&in, out, err);
     topology_free_places(places, num_devices);

@@ -156,18 +156,14 @@ static int make_topology(struct tandemd *d, struct store *store, struct controll
 {
     struct topology_host host;
     topology_look(&host);
-    ClusterSpec *cluster =
-        d->options.cluster ? (ClusterSpec *)text_clone(&d->options.cluster->base) : NULL;
-    if (topology_new(&o->topology, &host, cluster, d->options.devices, err) != 0) {
+    int rc = store_peak_get(store, host.cpu_model, &host.peak_fp32, &host.peak_fp64, err);
+    *is_measured = rc == 1;
+    if (rc < 0) {
         return -1;
     }
-    double fp32, fp64;
-    int rc = store_peak_get(store, host.cpu_model, &fp32, &fp64, err);
-    *is_measured = rc == 1;
-    if (rc == 1) {
-        topology_set_peaks(o->topology, fp32, fp64);
-    }
-    return rc < 0 ? -1 : 0;
+    ClusterSpec *cluster =
+        d->options.cluster ? (ClusterSpec *)text_clone(&d->options.cluster->base) : NULL;
+    return topology_new(&o->topology, &host, cluster, d->options.devices, err);
 }
 
 static int start_threads(struct tandemd *d, struct error *err)

@@ -289,11 +289,13 @@ static int on_plan_probed(void *controller, struct mail *base, struct error *err
     JobSpec *spec = (JobSpec *)text_clone(&r->spec->base);
     struct spec_unbuilt unbuilt = {0};
     ASSERT(spec_check_plan(spec, &unbuilt, err) == 0);
+    const struct topology *t = controller_topology(c);
     struct plan_input in = {.spec = spec,
                             .model = m->reply->model,
                             .train = (const DataFacts *const *)m->reply->sources,
                             .num_train = m->reply->n_sources,
-                            .cluster = r->cluster ? r->cluster : controller_topology(c)->cluster,
+                            .cluster = r->cluster ? r->cluster : t->cluster,
+                            .fabric = r->cluster ? NULL : t->plan_fabric,
                             .unbuilt = &unbuilt};
     Plan *plan;
     int rc = plan_build(&in, &plan, err);

@@ -113,6 +113,22 @@ static void index_places(struct topology *t)
     }
 }
 
+static void fill_peaks(ClusterSpec *cluster, double fp32, double fp64)
+{
+    for (size_t n = 0; n < cluster->n_nodes; n++) {
+        NodeInfo *node = cluster->nodes[n];
+        for (size_t i = 0; i < node->n_devices; i++) {
+            DeviceInfo *d = node->devices[i];
+            if (is_cpu(d) && !(d->peak_flops_fp32 > 0)) {
+                MSG_SET(d, peak_flops_fp32, fp32);
+            }
+            if (is_cpu(d) && !(d->peak_flops_fp64 > 0)) {
+                MSG_SET(d, peak_flops_fp64, fp64);
+            }
+        }
+    }
+}
+
 int topology_new(struct topology **out, const struct topology_host *host, ClusterSpec *cluster,
                  int32_t num_devices, struct error *err)
 {
@@ -121,12 +137,16 @@ int topology_new(struct topology **out, const struct topology_host *host, Cluste
     t->host = *host;
     t->cluster = cluster ? cluster : this_host(host, num_devices > 0 ? num_devices : host->cores);
     tell_host(host, t->cluster);
+    if (host->peak_fp32 > 0) {
+        fill_peaks(t->cluster, host->peak_fp32, host->peak_fp64);
+    }
     if ((!cluster && cluster_check("this host", t->cluster, err) != 0) ||
         fabric_new(&t->fabric, t->cluster, err) != 0 ||
         drains_new(&t->drains, t->fabric, err) != 0) {
         topology_free(t);
         return -1;
     }
+    t->plan_fabric = host->peak_fp32 > 0 ? t->fabric : NULL;
     index_places(t);
     *out = t;
     return 0;
@@ -170,18 +190,9 @@ int32_t topology_find_node(const struct topology *t, const char *name, struct er
 
 void topology_set_peaks(struct topology *t, double fp32, double fp64)
 {
-    for (size_t n = 0; n < t->cluster->n_nodes; n++) {
-        NodeInfo *node = t->cluster->nodes[n];
-        for (size_t i = 0; i < node->n_devices; i++) {
-            DeviceInfo *d = node->devices[i];
-            if (is_cpu(d) && !(d->peak_flops_fp32 > 0)) {
-                MSG_SET(d, peak_flops_fp32, fp32);
-            }
-            if (is_cpu(d) && !(d->peak_flops_fp64 > 0)) {
-                MSG_SET(d, peak_flops_fp64, fp64);
-            }
-        }
-    }
+    t->host.peak_fp32 = fp32;
+    t->host.peak_fp64 = fp64;
+    fill_peaks(t->cluster, fp32, fp64);
 }
 
 /* ---- told ---- */

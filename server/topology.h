@@ -16,6 +16,7 @@ struct topology_host {
     char boot_id[48];
     int32_t cores;
     int64_t mem_bytes;
+    double peak_fp32, peak_fp64; /* FLOP/s of one CPU device; 0 = not measured yet */
 };
 
 struct topology_place {
@@ -27,10 +28,12 @@ struct topology {
     ClusterSpec *cluster;  /* owned; groups expanded; with the peaks that are known by now */
     struct fabric *fabric; /* owned */
     struct drains *drains; /* owned */
+    /* For plans: fabric, or NULL while it doesn't have the peaks that were measured since. */
+    const struct fabric *plan_fabric;
     struct topology_place *places; /* owned; [num_devices]: where each is in cluster */
 };
 
-/* Looks at this host. */
+/* Looks at this host; peaks are left out. */
 void topology_look(struct topology_host *out);
 /* cluster: checked, taken over also on failure; NULL: this host, with num_devices CPU devices (0 =
  * its cores). */
@@ -40,7 +43,7 @@ void topology_free(struct topology *t);
 
 /* -1 and err, which names the nearest, where there is no such node. */
 int32_t topology_find_node(const struct topology *t, const char *name, struct error *err);
-/* FLOP/s of one CPU device of this host, measured: for those that the file gives no figure. */
+/* Peaks of this host, measured after a start: for devices that the file gives no figure. */
 void topology_set_peaks(struct topology *t, double fp32, double fp64);
 
 /* Where the devices are, by rank; local ranks are counted. Freed with topology_free_places. */

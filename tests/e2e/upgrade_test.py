@@ -157,6 +157,7 @@ class Upgrade(unittest.TestCase):
         admin = m.admin_rpc.AdminStub(self.s.channel)
         admin.CreateUser(m.admin.CreateUserRequest(name="ann", role="member"), timeout=DEADLINE)
         admin.CreateToken(m.admin.CreateTokenRequest(user="ann"), timeout=DEADLINE)
+        wait_for("the peak of a device", lambda: self.sql("SELECT count(*) FROM peaks") != [(0,)])
 
     def restart(self, *flags):
         self.s.log = open(self.s.folder / "tandemd.log", "ab")

@@ -78,6 +78,23 @@ static void without_a_file_this_host_is_one_node_of_cpus(void **state)
     topology_free(t);
 }
 
+/* Known at the start, they are in the fabric that plans are made on, too. */
+static void peaks_of_an_earlier_start_are_in_the_fabric(void **state)
+{
+    (void)state;
+    struct topology_host measured = host;
+    struct topology *t;
+    measured.peak_fp32 = 3e9;
+    measured.peak_fp64 = 2e9;
+    assert_int_equal(topology_new(&t, &measured, NULL, 2, NULL), 0);
+    assert_ptr_equal(t->plan_fabric, t->fabric);
+    assert_true(t->fabric->types[0].peak_fp32 == 3e9);
+    topology_free(t);
+    t = make(NULL);
+    assert_null(t->plan_fabric);
+    topology_free(t);
+}
+
 /* What was measured stands for CPU devices that the file says nothing of, and for no others. */
 static void measured_peaks_fill_what_the_file_leaves_open(void **state)
 {
@@ -235,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_file_this_host_is_one_node_of_cpus),
+        cmocka_unit_test(peaks_of_an_earlier_start_are_in_the_fabric),
         cmocka_unit_test(measured_peaks_fill_what_the_file_leaves_open),
         cmocka_unit_test(places_are_by_rank_and_unknown_nodes_have_a_nearest),
         cmocka_unit_test(drains_of_nodes_and_devices_add_up_and_come_off_one_by_one),
