@@ -41,68 +41,6 @@ static void check_promises(struct sim *s, struct sim_job *j, JobState from, JobS
     }
 }
 
-/* [24] */
-static void check_dependency(struct sim *s, const struct sim_job *j)
-{
-    bool one = false;
-    for (int32_t i = 0; i < j->num_after; i++) {
-        one = one || j->after[i]->state == JOB_FAILED || j->after[i]->state == JOB_CANCELLED;
-    }
-    if (!one) {
-        sim_fail(s, "[24] %s failed for what it waits for, and none of that has failed", j->name);
-    }
-}
-
-static void check_start(struct sim *s, const struct sim_job *j)
-{
-    for (int32_t i = 0; i < j->num_after; i++) {
-        if (j->after[i]->state != JOB_SUCCEEDED) {
-            sim_fail(s, "[24] %s starts, but %s, which it waits for, is %s", j->name,
-                     j->after[i]->name, job_state_name(j->after[i]->state));
-        }
-    }
-    s->seen.dependents += j->num_after > 0;
-}
-
-/* [17] [24]: evictions are bounded; a limit isn't over before its time. */
-static void check_stop(struct sim *s, const struct sim_job *j, bool evicted, bool limit)
-{
-    static const SchedulerConfig defaults = SCHEDULER_CONFIG__INIT;
-    const SchedulerConfig *c = sim_cluster_scheduler(s);
-    c = c ? c : &defaults;
-    const struct sim_held *h = j->num_held ? &j->held[j->num_held - 1] : NULL;
-    if (evicted && (!c->preemption || j->evictions >= c->max_evictions)) {
-        sim_fail(s, "[17] %s has given way %d times of %d and is stopped again", j->name,
-                 j->evictions, c->preemption ? c->max_evictions : 0);
-    }
-    int64_t jumps_us = h ? s->server->jumps_us - h->jumps_us : 0;
-    if (limit && h &&
-        s->now_us + 3000 + 2 * s->server->late_us + jumps_us < h->taken_us + 1000000 * j->limit_s) {
-        sim_fail(s, "[24] %s is stopped for its limit of %lld s after %lld ms", j->name,
-                 (long long)j->limit_s, (long long)(s->now_us - h->taken_us) / 1000);
-    }
-}
-
-/* It is to stop, and not by its user's wish. */
-static void note_stop(struct sim *s, struct sim_job *j, const Event *e, bool delivered)
-{
-    const char *cause = e->cause ? e->cause : "";
-    bool evicted = strcmp(cause, "preempted") == 0, drained = strcmp(cause, "drained") == 0;
-    bool limit = strcmp(cause, "time-limit") == 0;
-    j->stops_us = 0;
-    if (e->to == JOB_STOPPING && (evicted || drained || limit)) {
-        j->stops_us = s->now_us;
-        if (delivered) {
-            check_stop(s, j, evicted, limit);
-        }
-    }
-    if (e->to == JOB_QUEUED && e->from == JOB_STOPPING) {
-        j->evictions += evicted;
-        s->seen.evictions += evicted;
-        s->seen.drained += drained;
-    }
-}
-
 static void check_failure(struct sim *s, const struct sim_job *j, const char *cause)
 {
     bool spent = strcmp(cause, "restarts-spent") == 0;
@@ -110,7 +48,7 @@ static void check_failure(struct sim *s, const struct sim_job *j, const char *ca
         return;
     }
     if (strcmp(cause, "dependency") == 0) {
-        check_dependency(s, j);
+        sim_check_dependency(s, j);
         return;
     }
     if (strcmp(cause, "time-limit") == 0 && j->limit_s) {
@@ -159,9 +97,9 @@ static void take_event(struct sim *s, const Event *e, bool delivered)
     }
     check_promises(s, j, e->from, e->to);
     j->state = e->to;
-    note_stop(s, j, e, delivered);
+    sim_check_stop(s, j, e, delivered);
     if (e->to == JOB_STARTING) {
-        check_start(s, j);
+        sim_check_start(s, j);
     }
     if (e->to == JOB_FAILED) {
         check_failure(s, j, e->cause);

@@ -22,7 +22,7 @@
 
 #include "server/feed.h"
 #include "server/store/store.h"
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_client.h"
 
 /* After a step of the controller, after its boot, with what it tells the feed. */
 void sim_check_server(struct sim *s);
@@ -31,9 +31,17 @@ void sim_check_feed(struct sim *s, const struct feed_mail *m);
 /* sim_check_devices.c: parts of the first two. */
 void sim_check_devices(struct sim *s);
 void sim_check_figures(struct sim *s);
+/* sim_check_queue.c: of an event that starts, stops or fails a job. delivered: it came from the
+ * controller that is up. */
+void sim_check_start(struct sim *s, const struct sim_job *j);
+void sim_check_stop(struct sim *s, struct sim_job *j, const Event *e, bool delivered);
+void sim_check_dependency(struct sim *s, const struct sim_job *j);
 /* sim_check_time.c: now and then; at the end. */
 void sim_check_time(struct sim *s);
 void sim_check_accounts(struct sim *s, struct store *store);
+/* How far the clock on the wall may have led the controller astray about it: not at all while one
+ * controller saw all of it. */
+int64_t sim_check_astray_us(const struct sim *s, const struct sim_held *h);
 /* A gang is about to train. */
 void sim_check_gang(struct sim *s, const struct sim_node *n);
 /* From its step on. */

@@ -61,6 +61,12 @@ static void check_not_drained(struct look *l, const struct sim_job *j, uint64_t 
     }
 }
 
+static void free_attempt(const struct sim *s, struct sim_held *h)
+{
+    h->freed_us = s->server->step_us;
+    h->freed_by = s->server->generation;
+}
+
 static void take_attempt(struct look *l, struct sim_job *j, const struct job *memory,
                          uint64_t devices)
 {
@@ -68,7 +74,7 @@ static void take_attempt(struct look *l, struct sim_job *j, const struct job *me
     struct sim_held *last = last_held(j);
     const struct attempt_row *a = &memory->row.attempt;
     if (last && !last->freed_us) {
-        last->freed_us = s->server->step_us;
+        free_attempt(s, last);
     }
     if (j->num_held == j->cap_held) {
         j->cap_held = j->cap_held ? 2 * j->cap_held : 8;
@@ -80,7 +86,8 @@ static void take_attempt(struct look *l, struct sim_job *j, const struct job *me
                                                .taken_us = s->server->step_us,
                                                .jumps_us = s->server->jumps_us,
                                                .version = s->cluster->version,
-                                               .whole = !l->loose};
+                                               .taken_by = s->server->generation,
+                                               .known = !l->loose};
     l->fresh[j->idx] = devices;
     s->seen.backfills += a->backfills != 0;
     if (l->loose) {
@@ -100,13 +107,18 @@ static void take_attempt(struct look *l, struct sim_job *j, const struct job *me
 
 /* [11]: who stops for one job doesn't stop for another. */
 static void check_yields(struct look *l, const struct sim_job *j, struct sim_held *h,
-                         const struct attempt_row *a)
+                         const struct job_row *row)
 {
+    const struct attempt_row *a = &row->attempt;
     if (h->yields_to && a->yields_to != h->yields_to) {
         sim_fail(l->s, "[11] %s gave way to job %lld, and now to job %lld", j->name,
                  (long long)h->yields_to, (long long)a->yields_to);
     }
     h->yields_to = a->yields_to;
+    bool evicted = j->state == JOB_STOPPING && strcmp(row->cause, "preempted") == 0;
+    if (evicted && !a->yields_to) {
+        sim_fail(l->s, "[13] %s is stopped, and nobody waits for its devices", j->name);
+    }
 }
 
 static void look_at_attempt(struct look *l, struct sim_job *j, const struct job *memory)
@@ -126,7 +138,7 @@ static void look_at_attempt(struct look *l, struct sim_job *j, const struct job 
         sim_fail(l->s, "[10] attempt %d of %s has devices %llx, and had %llx", a->number, j->name,
                  (unsigned long long)devices, (unsigned long long)last->devices);
     }
-    check_yields(l, j, last_held(j), a);
+    check_yields(l, j, last_held(j), &memory->row);
     l->held[j->idx] = devices;
     l->holds[j->tenant] += memory->row.devices;
 }
@@ -184,7 +196,7 @@ static void look_at_all(struct look *l)
     for (int32_t i = 0; i < l->s->num_jobs; i++) {
         struct sim_held *last = last_held(&l->s->jobs[i]);
         if (last && !last->freed_us && !l->live[i]) {
-            last->freed_us = l->s->server->step_us;
+            free_attempt(l->s, last);
         }
     }
 }

@@ -26,21 +26,27 @@ static int64_t latest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+int64_t sim_check_astray_us(const struct sim *s, const struct sim_held *h)
+{
+    int64_t until = h->freed_us ? h->freed_by : s->server->generation;
+    return h->known && h->taken_by == until ? 0 : s->server->jumps_us - h->jumps_us;
+}
+
 /* When it has to be gone, had the controller all its wits about it; INT64_MAX: never. */
 static int64_t due_of(const struct sim *s, const struct sim_node *n)
 {
     const struct sim_job *j = n->truth;
     const struct sim_held *h = sim_client_held(j, n->attempt);
     bool last = h && h == &j->held[j->num_held - 1] && !h->freed_us;
-    if (!last || !h->whole) {
+    if (!last || !h->known) {
         return INT64_MAX;
     }
     if (j->stops_us) {
         return j->stops_us;
     }
     bool runs = j->state == JOB_STARTING || j->state == JOB_RUNNING;
-    int64_t jumps_us = s->server->jumps_us - h->jumps_us;
-    return runs && j->limit_s ? h->taken_us + 1000000 * j->limit_s + jumps_us : INT64_MAX;
+    int64_t limit_us = 1000000 * j->limit_s + sim_check_astray_us(s, h);
+    return runs && j->limit_s ? h->taken_us + limit_us : INT64_MAX;
 }
 
 /* [24]: never beyond its limit, or the grace of a stop, and the time that a kill takes. */
@@ -90,7 +96,7 @@ static bool take_usage(void *arg, const struct usage_row *r)
         return false;
     }
     int64_t held_us = h->freed_us - h->taken_us, slack_us = 3000 + 2 * s->server->late_us;
-    int64_t jumps_us = s->server->jumps_us - h->jumps_us;
+    int64_t astray_us = sim_check_astray_us(s, h);
     int64_t off_us = r->device_us / (r->devices ? r->devices : 1) - held_us;
     off_us = off_us < 0 ? -off_us : off_us;
     if (r->device_us < 0 || !r->gone_us || r->devices != u->job->num_ranks ||
@@ -98,7 +104,7 @@ static bool take_usage(void *arg, const struct usage_row *r)
         sim_fail(s, "[10] attempt %d of %s: %lld us on %lld devices", r->number, u->job->name,
                  (long long)r->device_us, (long long)r->devices);
     }
-    if (off_us > slack_us + jumps_us) {
+    if (off_us > slack_us + astray_us) {
         sim_fail(s, "[10] attempt %d of %s held its %d devices for %lld ms, and is charged %lld ms",
                  r->number, u->job->name, u->job->num_ranks, (long long)held_us / 1000,
                  (long long)(r->device_us / r->devices / 1000));

@@ -29,7 +29,8 @@ struct sim_held {
     int64_t jumps_us;           /* of the clock on the wall, before it */
     int64_t version;            /* of the cluster file */
     int64_t yields_to;
-    bool whole; /* taken under the controller that is up */
+    int64_t taken_by, freed_by; /* generation of the controller */
+    bool known;                 /* since when, exactly */
 };
 
 struct sim_job {

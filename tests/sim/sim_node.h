@@ -89,6 +89,8 @@ void sim_node_fail_rank(struct sim *s, struct sim_node *n, bool retryable, const
 void sim_node_hang(struct sim *s, struct sim_node *n);
 /* The launch failed, which costs the job a restart. */
 void sim_node_count_failure(struct sim *s, int64_t job);
+/* All that it has saved is known to the controller. */
+void sim_node_tell(const struct sim_node *n);
 /* COMPLETE and DAMAGED in the folders of checkpoints. */
 bool sim_node_file_exists(struct sim *s, const char *path);
 double sim_node_loss(const struct sim_job *j, int64_t step);
