@@ -209,7 +209,8 @@ static const DeviceInfo *find_info(const NodeInfo *node, int32_t index)
 }
 
 /* Threads: the least over all nodes. Peak: the first device's, as measured, else its type's. */
-static void set_threads_and_peak(Plan *plan, const struct fabric *f, const int32_t *devices)
+static void set_threads_and_peak(Plan *plan, const ClusterSpec *cluster, const struct fabric *f,
+                                 const int32_t *devices)
 {
     const struct fabric_device *first = &f->devices[devices[0]];
     const struct fabric_type *type = &f->types[first->type];
@@ -222,7 +223,7 @@ static void set_threads_and_peak(Plan *plan, const struct fabric *f, const int32
     }
     double peak = 0;
     for (int32_t i = 0; i < f->num_nodes; i++) {
-        const NodeInfo *node = f->spec->nodes[i];
+        const NodeInfo *node = cluster->nodes[i];
         int32_t n = f->node_of_spec[i];
         if (ranks[n] > 0 && node->cores / ranks[n] < threads) {
             threads = node->cores / ranks[n];
@@ -255,7 +256,7 @@ static int set_score(Plan *plan, const struct free_map *m, const struct place_re
     return 0;
 }
 
-static int build_on(Plan *plan, const struct plan_input *in, const struct fabric *f,
+int placement_build(Plan *plan, const struct plan_input *in, const struct fabric *f,
                     struct error *err)
 {
     struct place_request r;
@@ -274,24 +275,10 @@ static int build_on(Plan *plan, const struct plan_input *in, const struct fabric
     }
     if (rc == 0) {
         set_places(plan, f, devices);
-        set_threads_and_peak(plan, f, devices);
+        set_threads_and_peak(plan, in->cluster, f, devices);
         placement_set_groups(plan, f, &r, devices);
     }
     free_map_free(m);
     free(devices);
-    return rc;
-}
-
-int placement_build(Plan *plan, const struct plan_input *in, struct error *err)
-{
-    if (in->fabric) {
-        return build_on(plan, in, in->fabric, err);
-    }
-    struct fabric *f;
-    if (fabric_new(&f, in->cluster, err) != 0) {
-        return error_wrap(err, "cluster");
-    }
-    int rc = build_on(plan, in, f, err);
-    fabric_free(f);
     return rc;
 }

@@ -10,8 +10,10 @@
 /* Fills plan->placement (by rank, owned by the plan) from in->placement, or where place_find puts
  * the gang on those devices of the cluster that are neither held nor drained; local ranks are
  * counted here. Then threads_per_rank, peak_flops, groups and score. plan->mesh and plan->backend
- * are set; plan->memory may be: then only devices that are large enough are taken, if there are. */
-int placement_build(Plan *plan, const struct plan_input *in, struct error *err);
+ * are set; plan->memory may be: then only devices that are large enough are taken, if there are.
+ * f: of in->cluster. */
+int placement_build(Plan *plan, const struct plan_input *in, const struct fabric *f,
+                    struct error *err);
 
 /* What a job asks for, by its layout, resources and backend (ref, cpu, cuda; others and NULL: any
  * device). Strings are borrowed from both. False: it has no layout that was chosen. */
@@ -22,8 +24,8 @@ bool placement_request(struct place_request *out, const JobSpec *spec, const cha
 void placement_set_groups(Plan *plan, const struct fabric *f, const struct place_request *r,
                           const int32_t *devices);
 
-/* Does every rank's estimate fit the memory of its device, and those of a node together into the
- * node's? A size of 0 is not known and not checked. */
-int placement_check_memory(const Plan *plan, const ClusterSpec *cluster, struct error *err);
+/* Does every rank's estimate fit the memory of its device, and on CPU devices those of a node
+ * together into the node's? A size of 0 is not known and not checked. */
+int placement_check_memory(const Plan *plan, const struct fabric *f, struct error *err);
 
 #endif

@@ -1,9 +1,12 @@
 /* Does what the ranks need fit the memory there is? */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/buf.h"
+#include "plan/layout_rules.h"
 #include "plan/memory.h"
-#include "plan/name_table.h"
 #include "plan/placement.h"
 
 static double gb(int64_t bytes)
@@ -11,85 +14,141 @@ static double gb(int64_t bytes)
     return (double)bytes / 1e9;
 }
 
+/* ---- what lowers it: only what does, and isn't used already ---- */
+
+#define MENDS_MAX 12
+
+struct mends {
+    const char *words[MENDS_MAX];
+    size_t num;
+};
+
+static void add_mend(struct mends *list, bool helps, const char *words)
+{
+    if (helps && list->num < MENDS_MAX) {
+        list->words[list->num++] = words;
+    }
+}
+
+/* A plan that is only looked at may use what can't be started yet. */
+static void add_layouts(struct mends *list, const Plan *plan, bool state, bool activations)
+{
+    const ParallelSpec *l = plan->spec->parallel->layout;
+    const ModelConfig *c = plan->model->config;
+    const RecomputeSpec *r = plan->spec->training->recompute;
+    bool alone = layout_schedule_is(l, "pipedream"); /* goes with no other axis */
+    bool full = r && strcmp(r->mode, "full") == 0;
+    bool sharing = !alone && l->data > 1;
+    add_mend(list, state && sharing && l->zero_stage == 0, "parallel.zero_stage");
+    add_mend(list, state && sharing && (l->zero_stage == 1 || l->zero_stage == 2),
+             "a higher parallel.zero_stage");
+    add_mend(list, state && l->zero_stage > 0 && layout_shards(l) < l->data,
+             "a larger parallel.shard_size");
+    add_mend(list, state && !alone && l->tensor < c->num_attention_heads, "more tensor ranks");
+    add_mend(list, state && l->pipeline < c->num_hidden_layers, "more pipeline ranks");
+    add_mend(list, activations && !full, "training.recompute.mode: full");
+    add_mend(list, activations && !l->sequence_parallel && l->tensor > 1,
+             "parallel.sequence_parallel: true");
+    add_mend(list, activations && layout_schedule_is(l, "gpipe"), "parallel.schedule: 1f1b");
+    add_mend(list, activations && !alone, "more context ranks");
+}
+
+static void find_mends(struct mends *list, const Plan *plan)
+{
+    const MemoryEstimate *m = plan->memory;
+    const TrainingSpec *t = plan->spec->training;
+    int64_t part = m->total_bytes / 8;
+    bool state = m->params_bytes + m->grads_bytes + m->optimizer_bytes >= part;
+    bool activations = m->activations_bytes + m->logits_bytes >= part;
+    add_mend(list, m->snapshot_bytes >= part, "checkpoint.async: false");
+    if (plan->n_unbuilt > 0) {
+        add_layouts(list, plan, state, activations);
+    } else {
+        add_mend(list, state, "a smaller model");
+        add_mend(list, state && strcmp(t->optimizer->name, "sgd") != 0,
+                 "training.optimizer.name: sgd");
+    }
+    add_mend(list, activations && t->micro_batch_size > 1, "a smaller training.micro_batch_size");
+    add_mend(list, list->num == 0 || (activations && t->micro_batch_size == 1),
+             "a smaller training.seq_len");
+}
+
+/* "a, b or c lower it" */
+static void mend_words(const Plan *plan, struct buf *out)
+{
+    struct mends list = {0};
+    find_mends(&list, plan);
+    for (size_t i = 0; i < list.num; i++) {
+        buf_puts(out, i == 0 ? "" : i + 1 < list.num ? ", " : " or ");
+        buf_puts(out, list.words[i]);
+    }
+    buf_puts(out, list.num == 1 ? " lowers it" : " lower it");
+}
+
+/* ---- does it fit? ---- */
+
 static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64_t have,
                          struct error *err)
 {
     const MemoryEstimate *m = plan->memory;
     int64_t state = m->params_bytes + m->grads_bytes + m->optimizer_bytes;
-    const TrainingSpec *t = plan->spec->training;
-    const char *mend = "a smaller training.seq_len lowers it";
-    /* A plan that is only looked at may use what can't be started yet. */
-    bool any = plan->n_unbuilt > 0;
-    if (m->snapshot_bytes >= m->total_bytes / 4) {
-        mend = "checkpoint.async: false lowers it";
-    } else if (any && state >= m->total_bytes / 2) {
-        mend = "parallel.zero_stage, or more tensor or pipeline ranks, lower it";
-    } else if (any) {
-        mend = "training.recompute, sequence_parallel or more context ranks lower it";
-    } else if (state >= m->total_bytes / 2) {
-        mend = m->optimizer_bytes > 0
-                   ? "a smaller model, or training.optimizer.name: sgd, lowers it"
-                   : "a smaller model lowers it";
-    } else if (t->micro_batch_size > 1) {
-        mend = "a smaller training.micro_batch_size lowers it";
-    }
-    return error_set(err, ERR_FAILED_PRECONDITION,
-                     "memory: %s needs %.2f GB and has %.2f: %.2f GB too little (a rank: weights, "
-                     "gradients and optimizer %.2f, copy for saving %.2f, activations %.2f, logits "
-                     "%.2f, gathered %.2f, overhead %.2f); %s",
-                     what, gb(need), gb(have), gb(need - have), gb(state), gb(m->snapshot_bytes),
-                     gb(m->activations_bytes), gb(m->logits_bytes), gb(m->gathered_bytes),
-                     gb(m->overhead_bytes), mend);
+    struct buf mend = {0};
+    mend_words(plan, &mend);
+    int rc =
+        error_set(err, ERR_FAILED_PRECONDITION,
+                  "memory: %s needs %.2f GB and has %.2f: %.2f GB too little (a rank: weights, "
+                  "gradients and optimizer %.2f, copy for saving %.2f, activations %.2f, logits "
+                  "%.2f, gathered %.2f, overhead %.2f); %s",
+                  what, gb(need), gb(have), gb(need - have), gb(state), gb(m->snapshot_bytes),
+                  gb(m->activations_bytes), gb(m->logits_bytes), gb(m->gathered_bytes),
+                  gb(m->overhead_bytes), mend.data);
+    buf_free(&mend);
+    return rc;
 }
 
-/* Devices stand at the place of their index, as a rule. */
-static const DeviceInfo *find_device(const NodeInfo *node, int32_t index)
+/* The memory of nodes, by their number; freed by the caller. */
+static int64_t *node_memory(const struct fabric *f)
 {
-    if (index >= 0 && (size_t)index < node->n_devices && node->devices[index]->index == index) {
-        return node->devices[index];
+    int64_t *have = calloc((size_t)f->num_nodes + 1, sizeof *have);
+    ASSERT(have);
+    for (size_t i = 0; i < f->spec->n_nodes; i++) {
+        have[f->node_of_spec[i]] = f->spec->nodes[i]->mem_bytes;
     }
-    for (size_t i = 0; i < node->n_devices; i++) {
-        if (node->devices[i]->index == index) {
-            return node->devices[i];
-        }
-    }
-    return NULL;
+    return have;
 }
 
-static int check_rank(const Plan *plan, const RankPlacement *p, const NodeInfo *node,
-                      struct error *err)
+static int check_rank(const Plan *plan, const RankPlacement *p, const struct fabric *f,
+                      const int64_t *node_bytes, struct error *err)
 {
     int64_t total = plan->memory->total_bytes, together = 0;
-    const DeviceInfo *d = find_device(node, p->device);
+    int32_t device = fabric_find_device(f, p->node, p->device);
     char what[192];
-    ASSERT(d);
+    ASSERT(device >= 0);
+    const struct fabric_device *d = &f->devices[device];
     if (d->mem_bytes > 0 && total > d->mem_bytes) {
         snprintf(what, sizeof what, "device %d of node %.100s", p->device, p->node);
         return refuse_memory(plan, what, total, d->mem_bytes, err);
     }
-    if (p->local_rank == 0 && node->mem_bytes > 0 &&
-        (__builtin_mul_overflow(total, (int64_t)p->local_ranks, &together) ||
-         together > node->mem_bytes)) {
+    /* A GPU has its own: the node's is the host's. */
+    int64_t have = f->types[d->type].is_cpu ? node_bytes[d->node] : 0;
+    if (p->local_rank == 0 && have > 0 &&
+        (__builtin_mul_overflow(total, (int64_t)p->local_ranks, &together) || together > have)) {
         snprintf(what, sizeof what, "node %.100s with %d ranks", p->node, p->local_ranks);
-        return refuse_memory(plan, what, together > 0 ? together : total, node->mem_bytes, err);
+        return refuse_memory(plan, what, together > 0 ? together : total, have, err);
     }
     return 0;
 }
 
-int placement_check_memory(const Plan *plan, const ClusterSpec *cluster, struct error *err)
+int placement_check_memory(const Plan *plan, const struct fabric *f, struct error *err)
 {
     if (plan->memory->total_bytes >= MEMORY_MAX_BYTES) {
         return refuse_memory(plan, "a rank", plan->memory->total_bytes, 0, err);
     }
-    struct name_table names = {0};
-    for (size_t i = 0; i < cluster->n_nodes; i++) {
-        name_table_add(&names, cluster->nodes[i]->name);
-    }
+    int64_t *node_bytes = node_memory(f);
     int rc = 0;
     for (size_t i = 0; i < plan->n_placement && rc == 0; i++) {
-        const RankPlacement *p = plan->placement[i];
-        rc = check_rank(plan, p, cluster->nodes[name_table_find(&names, p->node)], err);
+        rc = check_rank(plan, plan->placement[i], f, node_bytes, err);
     }
-    name_table_free(&names);
+    free(node_bytes);
     return rc;
 }

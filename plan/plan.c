@@ -200,6 +200,26 @@ static void add_notes(Plan *plan)
 
 /* ---- */
 
+static int place_on(Plan *plan, const struct plan_input *in, const struct fabric *f,
+                    struct error *err)
+{
+    return placement_build(plan, in, f, err) != 0 ? -1 : placement_check_memory(plan, f, err);
+}
+
+static int place(Plan *plan, const struct plan_input *in, struct error *err)
+{
+    if (in->fabric) {
+        return place_on(plan, in, in->fabric, err);
+    }
+    struct fabric *f;
+    if (fabric_new(&f, in->cluster, err) != 0) {
+        return error_wrap(err, "cluster");
+    }
+    int rc = place_on(plan, in, f, err);
+    fabric_free(f);
+    return rc;
+}
+
 static int fill(Plan *plan, const struct plan_input *in, struct error *err)
 {
     const ParallelSpec *layout = plan->spec->parallel->layout;
@@ -221,10 +241,7 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
     if (mesh_init(plan->mesh, layout, err) != 0 || set_micro_batches(plan, err) != 0 ||
         plan_set_backend(plan, in, err) != 0 || set_length(plan, err) != 0 ||
         plan_set_stages(plan, err) != 0 || plan_set_memory(plan, err) != 0 ||
-        placement_build(plan, in, err) != 0) {
-        return -1;
-    }
-    if (placement_check_memory(plan, in->cluster, err) != 0) {
+        place(plan, in, err) != 0) {
         return -1;
     }
     set_flops(plan);

@@ -167,11 +167,96 @@ static void ranks_of_a_node_share_its_memory(void **state)
     Plan *p = plan_case_build(c);
     int64_t total = p->memory->total_bytes;
     plan__free_unpacked(p, NULL);
+    c->nodes[0].has_mem_bytes = 1;
     c->nodes[0].mem_bytes = 2 * total;
     p = plan_case_build(c);
     plan__free_unpacked(p, NULL);
     c->nodes[0].mem_bytes = 2 * total - 1;
     plan_case_refused(c, "node node0 with 2 ranks");
+}
+
+/* Devices of a type that plans are only looked at for. */
+static void be_gpus(void)
+{
+    static char *marks[] = {(char *)"a mark"};
+    static const struct spec_unbuilt unbuilt = {marks, 1};
+    c->input.unbuilt = &unbuilt;
+    c->resources.backend = (char *)"auto";
+    c->resources.type = (char *)"any";
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        for (size_t j = 0; j < c->nodes[i].n_devices; j++) {
+            c->nodes[i].devices[j]->type = (char *)"h100";
+        }
+    }
+}
+
+/* The memory of a node is its host's: GPUs have their own. */
+static void gpus_do_not_share_their_hosts_memory(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 1, 4, 8, 80000000000);
+    be_gpus();
+    c->nodes[0].has_mem_bytes = 1;
+    c->nodes[0].mem_bytes = 1;
+    plan__free_unpacked(plan_case_build(c), NULL);
+}
+
+static void refused_without(const char *part, const char *other)
+{
+    struct error err = {0};
+    Plan *p;
+    assert_int_equal(plan_build(&c->input, &p, &err), -1);
+    assert_non_null(strstr(err.text, part));
+    assert_null(strstr(err.text, other));
+}
+
+/* What is said to lower it does: what the job uses already is not advised. */
+static void what_is_used_already_is_not_advised(void **state)
+{
+    (void)state;
+    plan_case_config(c, 32, 4096, 14336, 32, 8, 128256);
+    plan_case_cluster(c, 1, 8, 8, 2000000000);
+    be_gpus();
+    c->layout.tensor = 2;
+    plan_case_refused(c, "; parallel.zero_stage, more tensor ranks or more pipeline ranks lower");
+    c->layout.zero_stage = 1;
+    refused_without("; a higher parallel.zero_stage, more", "; parallel.zero_stage");
+    c->layout.zero_stage = 3;
+    refused_without("; more tensor ranks", "parallel.zero_stage");
+    c->layout.shard_size = 1;
+    refused_without("a larger parallel.shard_size, more tensor ranks", "parallel.zero_stage");
+    c->training.seq_len = 65536;
+    c->config.max_position_embeddings = 65536;
+    c->data_facts.num_tokens = 1000000;
+    refused_without("training.recompute.mode: full, parallel.sequence_parallel: true, more context",
+                    "micro_batch_size lower");
+    c->layout.sequence_parallel = 1;
+    RecomputeSpec recompute = RECOMPUTE_SPEC__INIT;
+    recompute.mode = (char *)"full";
+    c->training.recompute = &recompute;
+    refused_without("more context ranks or a smaller training.seq_len lower it",
+                    "sequence_parallel");
+    refused_without("more context ranks", "recompute");
+}
+
+/* Indexes need not be places in the list: each rank is held against its own device. */
+static void devices_are_found_whatever_their_indexes(void **state)
+{
+    (void)state;
+    const int num = 4096;
+    plan_case_cluster(c, 1, num, num, 80000000000);
+    be_gpus();
+    for (int i = 0; i < num; i++) {
+        c->nodes[0].devices[i]->index = num - i;
+    }
+    c->layout.data = num;
+    c->training.global_batch_size = num;
+    c->training.micro_batch_size = 1;
+    Plan *p = plan_case_build(c);
+    assert_int_equal(p->n_placement, num);
+    plan__free_unpacked(p, NULL);
+    c->nodes[0].devices[7]->mem_bytes = 1000;
+    plan_case_refused(c, "memory: device 4089 of node node0 needs");
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -187,6 +272,9 @@ int main(void)
         T(absurd_sizes_do_not_overflow),
         T(too_little_memory_is_refused_with_the_difference),
         T(ranks_of_a_node_share_its_memory),
+        T(gpus_do_not_share_their_hosts_memory),
+        T(what_is_used_already_is_not_advised),
+        T(devices_are_found_whatever_their_indexes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -349,7 +349,7 @@ static void gpt3_on_1024_needs_zero_one(void **state)
     c->training.recompute = &recompute;
     plan_case_refused(c, "has 80.00");
     unbuilt = (struct spec_unbuilt){(char *[]){(char *)"a mark"}, 1};
-    plan_case_refused(c, "parallel.zero_stage, or more tensor or pipeline ranks, lower it");
+    plan_case_refused(c, "parallel.zero_stage, more tensor ranks or more pipeline ranks lower it");
     unbuilt = (struct spec_unbuilt){0};
     c->layout.zero_stage = 1;
     Plan *p = plan_case_build(c);
