@@ -29,7 +29,8 @@ static int64_t num_devices(const ClusterSpec *cluster, const ResourcesSpec *r, b
     int64_t num = 0;
     for (size_t i = 0; i < cluster->n_nodes; i++) {
         const NodeInfo *node = cluster->nodes[i];
-        for (size_t j = 0; node_suits(node, r) && j < node->n_devices; j++) {
+        size_t num_here = node_suits(node, r) ? node->n_devices : 0;
+        for (size_t j = 0; j < num_here; j++) {
             num += (strcmp(type_of(node->devices[j]), "cpu") == 0) == cpu;
         }
     }

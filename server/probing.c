@@ -57,6 +57,7 @@ static void free_probe_mail(struct mail *base)
     struct probe_mail *m = (struct probe_mail *)base;
     msg_free(m->request);
     msg_free(m->reply);
+    msg_free(m->result);
 }
 
 /* What the caller gets: without what is only for us. */
@@ -206,7 +207,10 @@ static int run_next(void *owner, struct mail *base, struct error *err)
         struct buf key = {0};
         size_t n = probe_request__get_packed_size(m->request);
         key.len = probe_request__pack(m->request, (uint8_t *)buf_reserve(&key, n));
-        answer(l, m, &key);
+        if (answer(l, m, &key) == 0 && m->work && m->work(m) != 0) {
+            msg_free(m->reply);
+            m->reply = NULL;
+        }
         buf_free(&key);
     }
     send_back(l, m);

@@ -14,6 +14,8 @@
 #include "server/mail.h"
 #include "server/store/rows.h"
 
+struct topology;
+
 struct probe_mail {
     struct mail mail;      /* first; its call and message are the submitter's, if any */
     ProbeRequest *request; /* owned */
@@ -22,6 +24,11 @@ struct probe_mail {
     int64_t posted_ns;               /* monotonic */
     uint8_t spec_sha256[HASH_BYTES]; /* the submitter's own */
     int (*then)(void *controller, struct mail *m, struct error *err);
+    /* On the probe thread, where there is a reply: what takes long and needs nothing that the owner
+     * changes. -1: m->error says why, and the reply is dropped. May be NULL. */
+    int (*work)(struct probe_mail *m);
+    const struct topology *topology; /* for work */
+    ProtobufCMessage *result;        /* of work; owned */
 };
 
 /* request: owned by the mail. */

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/rng.h"
+#include "proto/text.h"
 #include "server/allowed.h"
 #include "server/msg.h"
 #include "server/probe_cache.h"
@@ -119,6 +120,50 @@ static void post(Roots *roots)
     msg_push(&r->sources, &r->n_sources, source);
     r->roots = roots;
     probing_post(probing, probe_mail_new(r, NULL, NULL, then));
+}
+
+static int work(struct probe_mail *m)
+{
+    assert_non_null(m->reply);
+    if (m->request->n_sources == 0) {
+        return error_set(&m->error, ERR_FAILED_PRECONDITION, "the work failed");
+    }
+    m->result = &((ProbeReply *)text_clone(&m->reply->base))->base;
+    return 0;
+}
+
+static struct probe_mail *take_worked(size_t num_sources)
+{
+    ProbeRequest *r = msg_new(&probe_request__descriptor);
+    r->model = msg_new(&model_spec__descriptor);
+    msg_text(&r->model->path, TINY);
+    if (num_sources > 0) {
+        SourceSpec *source = msg_new(&source_spec__descriptor);
+        msg_text(&source->path, data_path);
+        msg_text(&source->format, "text");
+        msg_push(&r->sources, &r->n_sources, source);
+    }
+    struct probe_mail *m = probe_mail_new(r, NULL, NULL, then);
+    m->work = work;
+    probing_post(probing, m);
+    struct mailbox_node *answer = mailbox_take(back, 60000);
+    assert_ptr_equal(answer, &m->mail.node);
+    return m;
+}
+
+/* What takes long is done on the probe's thread: the owner finds it with the reply, or the error.
+ */
+static void work_is_done_before_the_owner_hears_of_it(void **state)
+{
+    (void)state;
+    struct probe_mail *m = take_worked(1);
+    assert_true(m->reply && m->result);
+    assert_int_equal(((ProbeReply *)m->result)->n_sources, 1);
+    mail_free(&m->mail);
+    m = take_worked(0);
+    assert_true(!m->reply && !m->result);
+    assert_string_equal(m->error.text, "the work failed");
+    mail_free(&m->mail);
 }
 
 /* Takes num answers, each of which has to see size bytes of data; size 0: each has to be refused.
@@ -428,6 +473,7 @@ int main(void)
         T(a_probe_that_hangs_holds_up_few_and_no_end),
         T(tenants_that_share_a_thread_take_turns),
         T(what_one_tenant_may_have_waiting_is_bounded),
+        T(work_is_done_before_the_owner_hears_of_it),
         cmocka_unit_test(the_cache_is_bounded_and_forgets_the_oldest),
         cmocka_unit_test(a_tenant_has_its_own_roots_or_the_common_ones),
         cmocka_unit_test(roots_that_can_not_be_are_refused),
