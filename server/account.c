@@ -1,7 +1,12 @@
 #include "server/account.h"
 
+#include <stdlib.h>
+
 /* 2,000 years: a clock that says so is wrong. */
 #define HELD_US_MAX ((int64_t)1 << 56)
+/* So far apart, the clock on the wall was set; nearer, its reading is the finer one, and an attempt
+ * ends not after the next one on its devices begins. */
+#define AGREE_US 1000000
 
 int64_t account_held_us(const struct account_span *s)
 {
@@ -9,8 +14,12 @@ int64_t account_held_us(const struct account_span *s)
     int64_t seen_us = seen_ms < INT64_MAX / 1000 ? 1000 * seen_ms : INT64_MAX;
     int64_t wall_us;
     seen_us = seen_us < HELD_US_MAX ? seen_us : HELD_US_MAX;
-    if (s->whole || __builtin_sub_overflow(s->wall_us, s->created_us, &wall_us)) {
+    if (__builtin_sub_overflow(s->wall_us, s->created_us, &wall_us)) {
         return seen_us;
+    }
+    if (s->whole) {
+        bool agree = wall_us >= 0 && llabs(wall_us - seen_us) < AGREE_US;
+        return agree ? wall_us : seen_us;
     }
     wall_us = wall_us < HELD_US_MAX ? wall_us : HELD_US_MAX;
     return wall_us > seen_us ? wall_us : seen_us;

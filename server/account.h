@@ -1,6 +1,7 @@
 /* Device-time: devices x how long an attempt held them, in microseconds. Where this controller saw
- * both ends it goes by the clock that never goes back; else by the clock on the wall, and is never
- * less than what was seen, nor negative. Pure. */
+ * both ends it goes by the clock that never goes back, within whose rounding the clock on the wall
+ * is taken; else by the clock on the wall, and is never less than what was seen, nor negative.
+ * Pure. */
 #ifndef TANDEM_SERVER_ACCOUNT_H
 #define TANDEM_SERVER_ACCOUNT_H
 

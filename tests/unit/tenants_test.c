@@ -165,6 +165,13 @@ static void device_time_survives_clocks_that_jump(void **state)
     assert_int_equal(account_held_us(&s), 60000000);
     s.wall_us = t0 + 400 * day_us;
     assert_int_equal(account_held_us(&s), 60000000);
+    /* To the microsecond where the wall clock went right: the next attempt may begin at once. */
+    s.wall_us = t0 + 59999123;
+    assert_int_equal(account_held_us(&s), 59999123);
+    s.now_ms = 5000;
+    s.wall_us = t0 - 1;
+    assert_int_equal(account_held_us(&s), 0);
+    s.now_ms = 65000;
     s.whole = false;
     s.wall_us = t0 + 90000000;
     assert_int_equal(account_held_us(&s), 90000000);
