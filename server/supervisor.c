@@ -83,12 +83,16 @@ static void stopped_for_others(const struct supervisor_view *v, const struct sup
                                struct supervisor_decision *d)
 {
     const char *why = v->message ? v->message : "";
-    /* "gives its 4 devices to job 12", said when it was asked. */
+    /* "gives its 4 devices to job 12", "gives them back: alpha:2 is drained": said when asked. */
     bool gives = strncmp(why, "gives ", 6) == 0;
+    why += gives ? 6 : 0;
+    const char *reason = gives ? strstr(why, ": ") : NULL;
+    int len = (int)(reason ? (size_t)(reason - why) : strnlen(why, 250));
     char end[200];
     snprintf(end, sizeof end, "; it died while it was stopping (%.100s)", words(e));
-    move(d, (JobState)v->target, cause_of_stop(v), "%s%.250s after step %lld%s",
-         gives ? "gave " : "", gives ? why + 6 : why, (long long)v->step, saved(e) ? "" : end);
+    move(d, (JobState)v->target, cause_of_stop(v), "%s%.*s after step %lld%.200s%s",
+         gives ? "gave " : "", len, why, (long long)v->step, reason ? reason : "",
+         saved(e) ? "" : end);
     if (v->target == JOB_QUEUED && strcmp(d->cause, SUPERVISOR_PREEMPTED) == 0) {
         d->evictions = v->evictions < INT32_MAX ? v->evictions + 1 : v->evictions;
     }

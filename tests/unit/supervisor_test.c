@@ -396,6 +396,9 @@ static void a_victim_that_dies_while_it_stops_waits_again_all_the_same(void **st
     struct supervisor_decision d = decide(&v, died);
     assert_int_equal(d.to, JOB_QUEUED);
     assert_string_equal(d.cause, "drained");
+    assert_string_equal(d.message,
+                        "gave its 4 devices back after step 40: alpha:2 is drained; it died "
+                        "while it was stopping (rank 1 was killed by signal 9)");
     assert_int_equal(d.evictions, 1);
 }
 
