@@ -208,8 +208,9 @@ static const DeviceInfo *find_info(const NodeInfo *node, int32_t index)
     return NULL;
 }
 
-/* Threads: the least over all nodes. Peak: the first device's, as measured, else its type's. */
-static void set_threads_and_peak(Plan *plan, const ClusterSpec *cluster, const struct fabric *f,
+/* Threads: the least over all nodes; no more than the host has where one runs them all. Peak: the
+ * first device's, as measured, else its type's. */
+static void set_threads_and_peak(Plan *plan, const struct plan_input *in, const struct fabric *f,
                                  const int32_t *devices)
 {
     const struct fabric_device *first = &f->devices[devices[0]];
@@ -223,7 +224,7 @@ static void set_threads_and_peak(Plan *plan, const ClusterSpec *cluster, const s
     }
     double peak = 0;
     for (int32_t i = 0; i < f->num_nodes; i++) {
-        const NodeInfo *node = cluster->nodes[i];
+        const NodeInfo *node = in->cluster->nodes[i];
         int32_t n = f->node_of_spec[i];
         if (ranks[n] > 0 && node->cores / ranks[n] < threads) {
             threads = node->cores / ranks[n];
@@ -234,6 +235,10 @@ static void set_threads_and_peak(Plan *plan, const ClusterSpec *cluster, const s
         }
     }
     free(ranks);
+    int32_t shared = in->host_cores / (int32_t)plan->n_placement;
+    if (type->is_cpu && in->host_cores > 0 && shared < threads) {
+        threads = shared;
+    }
     plan->has_threads_per_rank = plan->has_peak_flops = 1;
     plan->threads_per_rank = threads < 1 ? 1 : threads;
     plan->peak_flops = peak > 0 || type->is_cpu ? peak : type_peak(type, precision);
@@ -275,7 +280,7 @@ int placement_build(Plan *plan, const struct plan_input *in, const struct fabric
     }
     if (rc == 0) {
         set_places(plan, f, devices);
-        set_threads_and_peak(plan, in->cluster, f, devices);
+        set_threads_and_peak(plan, in, f, devices);
         placement_set_groups(plan, f, &r, devices);
     }
     free_map_free(m);

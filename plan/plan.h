@@ -18,8 +18,11 @@ struct plan_input {
     const DataFacts *const *train; /* num_train */
     size_t num_train;
     const ClusterSpec *cluster;
-    const struct fabric *fabric; /* of cluster; NULL = made of it here */
+    const struct fabric *fabric;           /* of cluster; NULL = made of it here */
     const RankPlacement *const *placement; /* mesh size; NULL = found by plan/place.h */
+    /* Cores of the host that runs all ranks on CPU devices, whatever its named nodes are said to
+     * have; 0 = not known. */
+    int32_t host_cores;
     /* What spec_check_plan found; it becomes the plan's list, and what else can't be run is added
      * to that. NULL: a plan to be started; what can't be run is refused. */
     const struct spec_unbuilt *unbuilt;

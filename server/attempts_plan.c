@@ -22,6 +22,7 @@ int attempts_plan(struct controller *c, const JobSpec *spec, const ProbeReply *f
                             .num_train = facts->n_sources,
                             .cluster = t->cluster,
                             .fabric = t->plan_fabric,
+                            .host_cores = t->host.cores,
                             .placement = (const RankPlacement *const *)places};
     int rc = plan_build(&in, out, err);
     topology_free_places(places, num_devices);

@@ -296,6 +296,7 @@ static PlanReply *make_plan(PlanRequest *r, const ProbeReply *facts, const struc
                             .num_train = facts->n_sources,
                             .cluster = r->cluster ? r->cluster : t->cluster,
                             .fabric = r->cluster ? NULL : t->plan_fabric,
+                            .host_cores = r->cluster ? 0 : t->host.cores,
                             .unbuilt = &unbuilt};
     if (spec_check_plan(spec, &unbuilt, err) == 0 && plan_build(&in, &plan, err) == 0) {
         RankedPlan *ranked = msg_new(&ranked_plan__descriptor);

@@ -377,6 +377,22 @@ static void a_given_placement_is_taken_as_it_is(void **state)
     plan_case_refused(c, "device 9 of node node0 is not in the cluster");
 }
 
+/* Named nodes may be said to have more cores than the host that runs them all. */
+static void threads_are_no_more_than_the_host_has_cores(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 2, 1, 4, 0);
+    c->input.host_cores = 6;
+    Plan *p = plan_case_build(c);
+    assert_int_equal(p->mesh->num_ranks, 2);
+    assert_int_equal(p->threads_per_rank, 3);
+    plan__free_unpacked(p, NULL);
+    c->input.host_cores = 1;
+    p = plan_case_build(c);
+    assert_int_equal(p->threads_per_rank, 1);
+    plan__free_unpacked(p, NULL);
+}
+
 static void threads_are_never_less_than_one(void **state)
 {
     (void)state;
@@ -545,6 +561,7 @@ int main(void)
         T(length_follows_from_steps_tokens_or_epochs),
         T(taken_and_drained_devices_are_passed_over),
         T(a_given_placement_is_taken_as_it_is),
+        T(threads_are_no_more_than_the_host_has_cores),
         T(threads_are_never_less_than_one),
         T(too_many_devices_names_the_nearest_that_fits),
         T(what_does_not_go_together_is_refused),
