@@ -108,6 +108,8 @@ static void take_over_devices(struct controller *c, struct job *j)
     int64_t held_ms = (controller_wall_us(c) - j->row.attempt.created_us) / 1000;
     j->began_ms = c->now_ms;
     j->began_before = true;
+    /* Until it tells of a step: else nobody would know when those that wait may start. */
+    j->pace_ms = j->row.step_ms > 0 && j->row.step_ms < 1e12 ? j->row.step_ms : 0;
     tenants_charge(c->tenants, j->tenant, j->row.devices, held_ms, 0, c->now_ms);
     tenants_hold(c->tenants, j->tenant, j->row.devices, c->now_ms);
 }

@@ -234,6 +234,20 @@ class QueueTest(unittest.TestCase):
         self.assertRegex([e for e in j.events if e.to == M.jobs.JOB_STARTING][1].message,
                          "from the checkpoint of step")
 
+    def test_when_who_waits_may_start_outlives_the_controller(self):
+        """[19] Else what is kept for it were another's after each restart, until all that runs has
+        told of a step."""
+        s = self.start(4, "--scheduler", "preemption=false")
+        runs = self.gang("runs", 3, steps=3000, tags=["ms=4000"])
+        wait_for("a step", lambda: s.get(runs).step >= 1)
+        big = self.gang("big", 4, steps=5)
+        self.assertGreater(self.why(big).may_start_us, 0)
+        s.kill()
+        s.start()
+        self.assertGreater(self.why(big).may_start_us, 0)
+        s.jobs.Cancel(self.ref(runs), timeout=DEADLINE)
+        s.wait_state(big, "SUCCEEDED")
+
     def test_a_cancelled_preemptor_leaves_the_devices_to_its_victim(self):
         s = self.start(4, "--scheduler", "grace_s=2")
         low = self.gang("low", 4, "low", tags=["ms=20", "deaf"], interval=2)

@@ -71,6 +71,8 @@ static void report(struct self *s, int64_t step)
     m.loss = 10.0 / (double)step + 1.0 / 3.0;
     m.grad_norm = 1.0 / (double)(step + 7);
     m.tokens = step * 128;
+    m.has_step_ms = tag(s, "ms") > 0;
+    m.step_ms = (double)tag(s, "ms");
     up(s, RANK_UP__BODY_METRICS, &m);
     if (tag(s, "say") >= 0) {
         printf("step %lld\n", (long long)step);
