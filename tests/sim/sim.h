@@ -39,7 +39,7 @@ struct sim_profile {
     double launch_error, stuck, journal_error;
     double clock_jump, clock_drift; /* drift: of each host's clock, at most */
     /* Users. */
-    double cancel, pause, hold, priority, resume_ended;
+    double cancel, pause, hold, priority, resume_ended, why;
     int32_t max_restarts; /* of a job */
     int64_t reset_after_steps;
     /* Chance that a job needs all devices. */

@@ -78,14 +78,24 @@ uint64_t sim_admin_drained(const struct sim *s, bool hard)
     return mask;
 }
 
-uint64_t sim_admin_maybe_drained(const struct sim *s)
+static uint64_t with_any(const struct sim *s, int wanted)
 {
     uint64_t mask = 0;
     for (int32_t d = 0; d < s->cluster->num_devices; d++) {
         int bits = s->admin->devices[d] | s->admin->nodes[s->cluster->places[d].node];
-        mask |= bits & ~SIM_DRAIN_NONE ? (uint64_t)1 << d : 0;
+        mask |= bits & wanted ? (uint64_t)1 << d : 0;
     }
     return mask;
+}
+
+uint64_t sim_admin_maybe_drained(const struct sim *s)
+{
+    return with_any(s, SIM_DRAIN_HARD | SIM_DRAIN_SOFT);
+}
+
+uint64_t sim_admin_maybe_hard(const struct sim *s)
+{
+    return with_any(s, SIM_DRAIN_HARD);
 }
 
 static bool same_quota(const struct sim_quota *a, const struct sim_quota *b)

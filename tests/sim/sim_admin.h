@@ -47,6 +47,8 @@ void sim_admin_settle(struct sim *s);
 /* Devices that are drained for sure, and those that may be. hard: without let_finish. */
 uint64_t sim_admin_drained(const struct sim *s, bool hard);
 uint64_t sim_admin_maybe_drained(const struct sim *s);
+/* Those that jobs may have to leave. */
+uint64_t sim_admin_maybe_hard(const struct sim *s);
 /* May the quota of that tenant be this now? */
 bool sim_admin_may_be(const struct sim *s, int32_t tenant, const struct sim_quota *q);
 

@@ -19,6 +19,7 @@ struct look {
     uint64_t fresh[SIM_JOBS_MAX];                     /* of an attempt that is new */
     bool queued[SIM_JOBS_MAX], live[SIM_JOBS_MAX];
     int64_t holds[SIM_TENANTS_MAX];
+    int64_t yields_to[SIM_JOBS_MAX]; /* since this step */
 };
 
 static bool is_live(const struct job *j)
@@ -114,6 +115,7 @@ static void check_yields(struct look *l, const struct sim_job *j, struct sim_hel
         sim_fail(l->s, "[11] %s gave way to job %lld, and now to job %lld", j->name,
                  (long long)h->yields_to, (long long)a->yields_to);
     }
+    l->yields_to[j->idx] = h->yields_to ? 0 : a->yields_to;
     h->yields_to = a->yields_to;
     bool evicted = j->state == JOB_STOPPING && strcmp(row->cause, "preempted") == 0;
     if (evicted && !a->yields_to) {
@@ -268,6 +270,11 @@ static void check_tenants(struct look *l)
         if (at < 0) {
             continue;
         }
+        int32_t num;
+        double use = tenants_sched(t, controller_now_ms(l->c), &num)[at].usage;
+        if (!(use >= 0 && use < 1e9)) {
+            sim_fail(s, "[10] %s has used %g device-seconds", sim_tenants[i], use);
+        }
         const struct tenant_quota *q = tenants_quota(t, at);
         const struct sim_quota is = {q->devices, q->max_devices, q->weight};
         if (!sim_admin_may_be(s, i, &is)) {
@@ -281,6 +288,30 @@ static void check_tenants(struct look *l)
                          s->jobs[k].name, sim_tenants[i], (long long)held,
                          (long long)q->max_devices);
             }
+        }
+    }
+}
+
+/* [13]: a tenant that has no more than its quota gives nothing to another. */
+static void check_victims(struct look *l)
+{
+    struct sim *s = l->s;
+    struct tenants *t = controller_tenants(l->c);
+    for (int32_t i = 0; i < s->num_jobs && !l->loose; i++) {
+        const struct sim_job *j = &s->jobs[i];
+        if (!l->yields_to[i] || sim_client_job(s, l->yields_to[i])->tenant == j->tenant) {
+            continue;
+        }
+        int64_t holds = l->holds[j->tenant];
+        for (int32_t k = 0; k < s->num_jobs; k++) {
+            holds += s->jobs[k].tenant == j->tenant ? sim_cluster_count(l->claim[k]) : 0;
+        }
+        int64_t quota = tenants_quota(t, tenants_find(t, sim_tenants[j->tenant]))->devices;
+        if (quota >= holds) {
+            sim_fail(s,
+                     "[13] %s gives way to another tenant's job %lld; its own has %lld devices "
+                     "of a quota of %lld",
+                     j->name, (long long)l->yields_to[i], (long long)holds, (long long)quota);
         }
     }
 }
@@ -320,6 +351,7 @@ static void look(struct sim *s, bool loose, struct look *l)
     check_holders(l);
     check_claims(l);
     check_tenants(l);
+    check_victims(l);
     check_drains(l);
     for (int32_t i = 0; i < s->num_jobs; i++) {
         s->seen.claims += !s->jobs[i].claim && l->claim[i];

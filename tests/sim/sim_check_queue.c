@@ -49,7 +49,8 @@ static void check_limit(struct sim *s, const struct sim_job *j, const struct sim
 }
 
 /* [17] [24]: evictions are bounded; a limit isn't over before its time. */
-static void check_stop(struct sim *s, const struct sim_job *j, bool evicted, bool limit)
+static void check_stop(struct sim *s, const struct sim_job *j, bool evicted, bool drained,
+                       bool limit)
 {
     static const SchedulerConfig defaults = SCHEDULER_CONFIG__INIT;
     const SchedulerConfig *c = sim_cluster_scheduler(s);
@@ -58,6 +59,10 @@ static void check_stop(struct sim *s, const struct sim_job *j, bool evicted, boo
     if (evicted && (!c->preemption || j->evictions >= c->max_evictions)) {
         sim_fail(s, "[17] %s has given way %d times of %d and is stopped again", j->name,
                  j->evictions, c->preemption ? c->max_evictions : 0);
+    }
+    if (drained && h && !(h->devices & sim_admin_maybe_hard(s))) {
+        sim_fail(s, "[18] %s has to leave devices %llx, and may finish there", j->name,
+                 (unsigned long long)h->devices);
     }
     if (limit && h && h->known) {
         check_limit(s, j, h);
@@ -87,7 +92,7 @@ void sim_check_stop(struct sim *s, struct sim_job *j, const Event *e, bool deliv
     if (e->to == JOB_STOPPING && (evicted || drained || limit)) {
         j->stops_us = s->now_us;
         if (delivered) {
-            check_stop(s, j, evicted, limit);
+            check_stop(s, j, evicted, drained, limit);
         }
     }
     if (e->to == JOB_QUEUED && e->from == JOB_STOPPING) {

@@ -15,8 +15,8 @@
 #define ANSWER_US 5000000
 #define AGAIN_US 700000
 
-static const char *const op_names[OP_NUM] = {"Submit", "Cancel",  "Pause",      "Resume",
-                                             "Hold",   "Release", "SetPriority"};
+static const char *const op_names[OP_NUM] = {"Submit", "Cancel",  "Pause",       "Resume",
+                                             "Hold",   "Release", "SetPriority", "Why"};
 
 /* One request on its way, and its answer. */
 struct request {
@@ -165,10 +165,30 @@ static void answer_after(struct request *r, int64_t delay_us, int64_t n)
     sim_after(r->sim, delay_us, answered, drop_request, r, n);
 }
 
+/* A reason that says something, and no number of another tenant's job. */
+static void check_why(struct sim *s, const struct sim_job *j, const WhyReply *m)
+{
+    if (m->n_reasons == 0 || !m->reasons[0][0]) {
+        sim_fail(s, "nothing is said about why %s waits", j->name);
+    }
+    for (size_t i = 0; i < m->n_holders && j->tenant > 0; i++) {
+        const struct sim_job *holder = m->holders[i] > 0 ? sim_client_job(s, m->holders[i]) : j;
+        if (holder->tenant != j->tenant) {
+            sim_fail(s, "the user of %s hears of %s, which is another tenant's", j->name,
+                     holder->name);
+        }
+    }
+}
+
 static void on_message(void *peer, const ProtobufCMessage *m)
 {
     struct request *r = peer;
     struct sim *s = r->sim;
+    if (r->op == OP_WHY) {
+        check_why(s, r->job, (const WhyReply *)m);
+        answer_after(r, sim_net_us(s), ERR_OK);
+        return;
+    }
     const Job *job =
         m->descriptor == &submit_reply__descriptor ? ((const SubmitReply *)m)->job : (const Job *)m;
     if (!sim_strikes(s, s->profile->lose_reply)) {
@@ -420,6 +440,8 @@ void sim_client_act(struct sim *s)
         send_request(s, j, OP_HOLD, false);
     } else if (sim_strikes(s, p->priority)) {
         send_request(s, j, OP_PRIORITY, false);
+    } else if (j->state == JOB_QUEUED && sim_strikes(s, p->why)) {
+        send_request(s, j, OP_WHY, false);
     } else if (j->state == JOB_PAUSED && sim_strikes(s, 0.3)) {
         send_request(s, j, OP_RESUME, false);
     } else if (j->state == JOB_HELD && sim_strikes(s, 0.3)) {

@@ -9,7 +9,17 @@
 #define SIM_CHECKPOINTS_MAX 64
 #define SIM_BACKOFF_MAX_MS 8000
 
-enum sim_op { OP_SUBMIT, OP_CANCEL, OP_PAUSE, OP_RESUME, OP_HOLD, OP_RELEASE, OP_PRIORITY, OP_NUM };
+enum sim_op {
+    OP_SUBMIT,
+    OP_CANCEL,
+    OP_PAUSE,
+    OP_RESUME,
+    OP_HOLD,
+    OP_RELEASE,
+    OP_PRIORITY,
+    OP_WHY,
+    OP_NUM
+};
 
 struct sim_checkpoint {
     char dir[96];

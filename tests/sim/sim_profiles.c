@@ -163,6 +163,7 @@ const struct sim_profile sim_profiles[] = {
      .resume_ended = 0.1},
     /* [10] [15] [16] [22]: a cluster of named nodes, whose file and scheduler change at starts. */
     {.name = "topology",
+     .why = 0.2,
      .cluster = 1,
      .queue = 1,
      .jobs_min = 4,
@@ -180,6 +181,7 @@ const struct sim_profile sim_profiles[] = {
      .wide = 0.15},
     /* [10] [13]: tenants whose quotas change under way. */
     {.name = "tenants",
+     .why = 0.2,
      .cluster = 0.8,
      .queue = 1,
      .jobs_min = 6,
@@ -198,6 +200,7 @@ const struct sim_profile sim_profiles[] = {
      .wide = 0.1},
     /* [11] [17]: jobs that give way, or don't, or die of it. */
     {.name = "preempt",
+     .why = 0.2,
      .cluster = 0.7,
      .queue = 1,
      .jobs_min = 5,
@@ -219,6 +222,7 @@ const struct sim_profile sim_profiles[] = {
      .wide = 0.25},
     /* [18] [23]: devices and nodes that are drained, and come back; a host that lost one. */
     {.name = "drains",
+     .why = 0.2,
      .cluster = 0.8,
      .queue = 0.7,
      .jobs_min = 3,
@@ -241,6 +245,7 @@ const struct sim_profile sim_profiles[] = {
      .wide = 0.2},
     /* [24]: time limits, by clocks that jump. */
     {.name = "limits",
+     .why = 0.2,
      .cluster = 0.5,
      .queue = 1,
      .jobs_min = 4,
@@ -258,6 +263,7 @@ const struct sim_profile sim_profiles[] = {
      .wide = 0.3},
     /* [24]: jobs that wait for others, that are held, released, resumed. */
     {.name = "after",
+     .why = 0.2,
      .cluster = 0.5,
      .queue = 0.5,
      .jobs_min = 5,
@@ -279,6 +285,7 @@ const struct sim_profile sim_profiles[] = {
      .wide = 0.2},
     /* All that a queue has, and all that can go wrong with it. */
     {.name = "queue",
+     .why = 0.2,
      .cluster = 0.9,
      .queue = 1,
      .jobs_min = 6,
