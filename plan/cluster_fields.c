@@ -1,5 +1,4 @@
 /* Each field of a cluster by itself, and the sums that bound what it would be, expanded. */
-#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,18 +27,27 @@ bool cluster_good_name(const char *name)
                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] == 0;
 }
 
-bool cluster_good_figure(double x)
+/* A prediction multiplies and divides figures: within these it stays a number. */
+static bool is_rate(double x)
 {
-    return x >= 0 && x <= DBL_MAX;
+    return x == 0 || (x >= 1 && x <= 1e24);
 }
+
+static bool is_latency(double x)
+{
+    return x >= 0 && x <= 1e6;
+}
+
+static const char rate_rule[] = "0 (not known), or 1 to 1e24";
+static const char latency_rule[] = "0 to 1e6 seconds";
 
 static int check_network(const char *path, int32_t nics, double bytes_per_s, struct error *err)
 {
     if (nics < 0 || nics > NICS_MAX) {
         return refuse(err, path, "nics", "0 to 1024");
     }
-    if (!cluster_good_figure(bytes_per_s)) {
-        return refuse(err, path, "nic_bytes_per_s", "a number that isn't negative is wanted");
+    if (!is_rate(bytes_per_s)) {
+        return refuse(err, path, "nic_bytes_per_s", rate_rule);
     }
     return 0;
 }
@@ -68,8 +76,8 @@ static int check_device(const char *path, const DeviceInfo *d, struct error *err
                  {"peak_flops_fp64", d->peak_flops_fp64},
                  {"peak_flops_bf16", d->peak_flops_bf16}};
     for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++) {
-        if (!cluster_good_figure(peaks[i].value)) {
-            return refuse(err, path, peaks[i].field, "can't be negative");
+        if (!is_rate(peaks[i].value)) {
+            return refuse(err, path, peaks[i].field, rate_rule);
         }
     }
     return 0;
@@ -191,14 +199,18 @@ static int check_type(const ClusterSpec *c, size_t place, struct error *err)
     const struct {
         const char *field;
         double value;
-    } figures[] = {
-        {"peak_flops_fp32", t->peak_flops_fp32},   {"peak_flops_bf16", t->peak_flops_bf16},
-        {"peak_flops_fp64", t->peak_flops_fp64},   {"domain_bytes_per_s", t->domain_bytes_per_s},
-        {"domain_latency_s", t->domain_latency_s}, {"mem_bytes_per_s", t->mem_bytes_per_s}};
+    } figures[] = {{"peak_flops_fp32", t->peak_flops_fp32},
+                   {"peak_flops_bf16", t->peak_flops_bf16},
+                   {"peak_flops_fp64", t->peak_flops_fp64},
+                   {"domain_bytes_per_s", t->domain_bytes_per_s},
+                   {"mem_bytes_per_s", t->mem_bytes_per_s}};
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
-        if (!cluster_good_figure(figures[i].value)) {
-            return refuse(err, path, figures[i].field, "can't be negative");
+        if (!is_rate(figures[i].value)) {
+            return refuse(err, path, figures[i].field, rate_rule);
         }
+    }
+    if (!is_latency(t->domain_latency_s)) {
+        return refuse(err, path, "domain_latency_s", latency_rule);
     }
     return 0;
 }
@@ -221,11 +233,11 @@ static int check_link(const ClusterSpec *c, size_t place, struct error *err)
             return refuse(err, path, "link", "this link is described twice");
         }
     }
-    if (l->has_bytes_per_s && !(l->bytes_per_s > 0 && l->bytes_per_s <= DBL_MAX)) {
-        return refuse(err, path, "bytes_per_s", "has to be above 0");
+    if (l->has_bytes_per_s && (l->bytes_per_s == 0 || !is_rate(l->bytes_per_s))) {
+        return refuse(err, path, "bytes_per_s", "1 to 1e24");
     }
-    if (!cluster_good_figure(l->latency_s)) {
-        return refuse(err, path, "latency_s", "can't be negative");
+    if (!is_latency(l->latency_s)) {
+        return refuse(err, path, "latency_s", latency_rule);
     }
     return 0;
 }

@@ -17,8 +17,6 @@
 /* Letters, digits, '.', '_' and '-', not first of these: nothing that a set of devices as text
  * (plan/fabric.h) or a shell could mistake. */
 bool cluster_good_name(const char *name);
-/* Finite and not negative. Written so that NaN fails. */
-bool cluster_good_figure(double x);
 
 /* Each field by itself, as the file has it; and how much it would be, expanded. */
 int cluster_check_fields(const ClusterSpec *c, struct error *err);

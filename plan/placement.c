@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/text.h"
+
 /* ---- what is asked for ---- */
 
 static int32_t as_size(int64_t size)
@@ -79,8 +81,9 @@ static int refuse(const Plan *plan, const struct fabric *f, const struct place_r
     place_lack_words(&of_any, result, words, sizeof words);
     if (result == PLACE_FEW) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED,
-                         "resources.devices: %lld wanted, %s has %d%s but only %d of them are free",
-                         wanted, where, lack->total, type, lack->free);
+                         "resources.devices: %lld wanted, %s has %d%s but only %d of them %s free",
+                         wanted, where, lack->total, type, lack->free,
+                         lack->free == 1 ? "is" : "are");
     }
     if (result == PLACE_FRAGMENTED) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED,
@@ -132,6 +135,27 @@ static int use_given(const struct plan_input *in, const struct fabric *f, int32_
                              "placement: device %d of node %s is not in the cluster", p->device,
                              p->node ? p->node : "?");
         }
+    }
+    return 0;
+}
+
+/* A node that the cluster hasn't is a slip; of a job that waits it may come back. */
+static int check_nodes(const struct fabric *f, const struct place_request *r, struct error *err)
+{
+    for (size_t i = 0; i < r->num_nodes; i++) {
+        if (fabric_find_node(f, r->nodes[i]) >= 0) {
+            continue;
+        }
+        const char **names = calloc((size_t)f->num_nodes + 1, sizeof *names);
+        ASSERT(names);
+        for (int32_t n = 0; n < f->num_nodes; n++) {
+            names[n] = f->nodes[n].name;
+        }
+        const char *near = text_nearest(r->nodes[i], names);
+        free(names);
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "resources.nodes: no node is called %.64s%s%s%s", r->nodes[i],
+                         near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
     return 0;
 }
@@ -268,6 +292,9 @@ int placement_build(Plan *plan, const struct plan_input *in, const struct fabric
     int64_t mem_bytes = plan->memory ? plan->memory->total_bytes : 0;
     if (!placement_request(&r, plan->spec, plan->backend, mem_bytes)) {
         return error_set(err, ERR_INVALID_ARGUMENT, "plan: the job has no layout");
+    }
+    if (in->unbuilt && check_nodes(f, &r, err) != 0) {
+        return -1;
     }
     int32_t num_ranks = (int32_t)plan->mesh->num_ranks;
     int32_t *devices = calloc((size_t)num_ranks, sizeof *devices);

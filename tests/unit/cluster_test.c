@@ -183,7 +183,12 @@ static void ambiguous_or_absurd_clusters_are_refused(void **state)
     assert_refused("nodes: [{name: a, devices: [{index: 1}, {}]}]", "two devices with index 1");
     assert_refused("nodes: [{name: a, devices: [{index: 131071, count: 2}]}]",
                    "count on to 131072");
-    assert_refused("nodes: [{name: a, devices: [{peak_flops_fp32: -1.0}]}]", "can't be negative");
+    assert_refused("nodes: [{name: a, devices: [{peak_flops_fp32: -1.0}]}]",
+                   "nodes.0.devices.0.peak_flops_fp32: 0 (not known), or 1 to 1e24");
+    assert_refused("nodes: [{name: a, devices: [{peak_flops_bf16: 1.0e-300}]}]", "or 1 to 1e24");
+    assert_refused("nodes: [{name: a, nic_bytes_per_s: 1e300, devices: [{}]}]", "or 1 to 1e24");
+    assert_refused("nodes: [{name: a, devices: [{}]}]\ntypes: [{name: t, domain_latency_s: 1e300}]",
+                   "types.0.domain_latency_s: 0 to 1e6 seconds");
     assert_refused("nodes: [{name: a, nics: -1, devices: [{}]}]", "nodes.0.nics: 0 to 1024");
     assert_refused("nodes: [{name: a, devices: [{}]}, {name: b, devices: [{}]}, "
                    "{name: a, devices: [{}]}]",
@@ -193,7 +198,7 @@ static void ambiguous_or_absurd_clusters_are_refused(void **state)
     assert_refused("links: [{link: road}]\nnodes: [{name: a, devices: [{}]}]",
                    "links.0.link: node, leaf, tree or far");
     assert_refused("links: [{link: far, bytes_per_s: 0.0}]\nnodes: [{name: a, devices: [{}]}]",
-                   "links.0.bytes_per_s: has to be above 0");
+                   "links.0.bytes_per_s: 1 to 1e24");
     assert_refused("links: [{link: far}, {link: far}]\nnodes: [{name: a, devices: [{}]}]",
                    "links.1.link: this link is described twice");
     assert_refused("types: [{name: x}, {name: x}]\nnodes: [{name: a, devices: [{}]}]",

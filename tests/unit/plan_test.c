@@ -415,9 +415,23 @@ static void too_many_devices_names_the_nearest_that_fits(void **state)
     c->devices[0].job_id = 1;
     c->devices[1].job_id = 1;
     c->layout.data = 2;
-    plan_case_refused(c, "has 3 but only 1 of them are free");
+    plan_case_refused(c, "has 3 but only 1 of them is free");
     c->resources.type = (char *)"h100";
     plan_case_refused(c, "has 0 of type h100");
+}
+
+/* A name that the cluster hasn't is said, with the nearest: not that it has 0 devices. */
+static void a_node_that_is_not_there_is_named(void **state)
+{
+    (void)state;
+    static const struct spec_unbuilt unbuilt = {0};
+    char *nodes[] = {(char *)"node0", (char *)"nods0"};
+    c->input.unbuilt = &unbuilt;
+    c->resources.nodes = nodes;
+    c->resources.n_nodes = 2;
+    plan_case_refused(c, "resources.nodes: no node is called nods0; did you mean node0?");
+    c->resources.n_nodes = 1;
+    plan__free_unpacked(plan_case_build(c), NULL);
 }
 
 static void what_does_not_go_together_is_refused(void **state)
@@ -564,6 +578,7 @@ int main(void)
         T(threads_are_no_more_than_the_host_has_cores),
         T(threads_are_never_less_than_one),
         T(too_many_devices_names_the_nearest_that_fits),
+        T(a_node_that_is_not_there_is_named),
         T(what_does_not_go_together_is_refused),
         T(a_batch_beyond_one_pass_is_noted),
         T(a_warm_up_beyond_the_run_is_noted),
