@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plan/layout_rules.h"
 #include "plan/place.h"
 #include "plan/place_layout.h"
+#include "plan/schedule.h"
 
 /* " of type h100", or nothing. */
 static const char *of_type(const struct place_lack *lack, char *out, size_t size)
@@ -60,6 +62,24 @@ static bool batch_divides(const JobSpec *spec, int64_t data)
             t->global_batch_size % chunk == 0);
 }
 
+/* The schedule's rules about micro-batches, and those of axes, with r's sizes. */
+static bool rules_hold(const JobSpec *spec, const struct place_request *r)
+{
+    if (!spec || !spec->training || !spec->parallel || !spec->parallel->layout) {
+        return true;
+    }
+    struct error why;
+    JobSpec job = *spec;
+    ParallelChoice choice = *spec->parallel;
+    ParallelSpec layout = *spec->parallel->layout;
+    layout.data = r->data;
+    layout.tensor = r->tensor;
+    choice.layout = &layout;
+    job.parallel = &choice;
+    return layout_micro_batches(&job) <= SCHEDULE_MAX_MICRO_BATCHES &&
+           layout_rules_check(&job, &why) == 0;
+}
+
 /* The sizes still go together: what was carved out of the data axis, too. */
 static bool sizes_divide(const struct place_request *wanted, const struct place_request *r)
 {
@@ -76,7 +96,8 @@ static int32_t nearest_data(const struct free_map *empty, struct place_request r
     int64_t others = (int64_t)r.pipeline * r.context * r.tensor;
     int64_t most = others > 0 ? free_map_num(empty) / others : 0;
     for (r.data = most < above ? (int32_t)most : above - 1; r.data > 0; r.data--) {
-        if (batch_divides(spec, r.data) && sizes_divide(&wanted, &r) && place_fits(empty, &r)) {
+        if (batch_divides(spec, r.data) && sizes_divide(&wanted, &r) && rules_hold(spec, &r) &&
+            place_fits(empty, &r)) {
             return r.data;
         }
     }

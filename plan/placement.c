@@ -64,8 +64,12 @@ static void type_words(const struct fabric *f, const struct place_request *r, co
             snprintf(out, size, " of type %.60s that resources.backend %.20s runs on", r->type,
                      plan->backend);
         }
+    } else if (r->cpu_only && !(f->num_types == 1 && f->types[0].is_cpu)) {
+        snprintf(out, size, " of type cpu, all that backend %.20s runs on", plan->backend);
     } else if (f->num_types > 1) {
-        snprintf(out, size, " of one type");
+        snprintf(out, size, " of one type%s", r->gpu_only ? " of GPU" : "");
+    } else if (r->gpu_only && f->types[0].is_cpu) {
+        snprintf(out, size, " that backend %.20s runs on", plan->backend);
     }
 }
 

@@ -169,6 +169,23 @@ static void no_place_is_said_with_the_nearest(void **state)
                          "are free, but fragmented: needs 1 x 8 in a fast domain, has 3 x 5");
     c->resources.backend = (char *)"cpu";
     plan_case_refused(c, "of type h100 that resources.backend cpu runs on");
+    c->resources.type = (char *)"any";
+    plan_case_refused(c, "the cluster has 0 of type cpu, all that backend cpu runs on");
+}
+
+/* What is said to fit keeps to the schedule's rules, too: of 99 samples, 9 data ranks would have 11
+ * each, which interleaved over 3 stages can't do. */
+static void the_nearest_keeps_to_the_schedule(void **state)
+{
+    (void)state;
+    use(THREE);
+    plan_case_config(c, 6, 64, 136, 8, 4, 256);
+    shape(11, 3, 1, 1);
+    c->training.global_batch_size = 99;
+    c->resources.type = (char *)"h100";
+    plan_case_refused(c, "parallel.data: 9 fits");
+    c->layout.schedule = (char *)"interleaved";
+    plan_case_refused(c, "parallel.data: 3 fits");
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -179,6 +196,7 @@ int main(void)
         T(a_large_plan_knows_its_links),
         T(a_given_placement_keeps_its_order_and_the_hard_rules),
         T(no_place_is_said_with_the_nearest),
+        T(the_nearest_keeps_to_the_schedule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
