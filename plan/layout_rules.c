@@ -103,10 +103,16 @@ static int check_context(const JobSpec *spec, const ParallelSpec *l, struct erro
     return refuse(err, "training.seq_len", seq_len, rule, near_multiples(near, seq_len, pieces));
 }
 
+/* Can e be carved from data x context? */
+static bool carves(const ParallelSpec *l, int64_t e)
+{
+    return l->data * l->context % e == 0 && (l->context % e == 0 || e % l->context == 0);
+}
+
 static int check_expert(const ParallelSpec *l, struct error *err)
 {
     int64_t carved = l->data * l->context, e = l->expert;
-    if (carved % e == 0 && (l->context % e == 0 || e % l->context == 0)) {
+    if (carves(l, e)) {
         return 0;
     }
     char near[NEAR_MAX], rule[160];
@@ -115,11 +121,10 @@ static int check_expert(const ParallelSpec *l, struct error *err)
              ": has to divide the product, and context or be a multiple of it",
              l->data, l->context);
     int64_t below = e - 1, above = e + 1;
-    while (carved % below != 0 || (l->context % below != 0 && below % l->context != 0)) {
+    while (!carves(l, below)) {
         below--;
     }
-    while (above <= carved &&
-           (carved % above != 0 || (l->context % above != 0 && above % l->context != 0))) {
+    while (above <= carved && !carves(l, above)) {
         above++;
     }
     return refuse(err, "parallel.expert", e, rule,
@@ -298,8 +303,15 @@ static int check_experts(const ParallelSpec *l, const ModelConfig *c, struct err
     }
     char near[NEAR_MAX], rule[96];
     snprintf(rule, sizeof rule, "has to divide the model's %" PRId64 " experts", c->num_experts);
+    int64_t below = l->expert - 1, above = l->expert + 1;
+    while (below > 1 && (c->num_experts % below != 0 || !carves(l, below))) {
+        below--;
+    }
+    while (above <= c->num_experts && (c->num_experts % above != 0 || !carves(l, above))) {
+        above++;
+    }
     return refuse(err, "parallel.expert", l->expert, rule,
-                  near_divisors(near, l->expert, c->num_experts));
+                  put_two(near, below, above <= c->num_experts ? above : 0));
 }
 
 /* Of several chunks a rank, the first and the last of all may be embedding or head alone. */

@@ -270,7 +270,8 @@ static void put_broken(struct buf *out, int64_t size, int64_t broken, const char
     if (size > 1 && broken == 0) {
         buf_printf(out, "every %s lies in one fast domain; ", what);
     } else if (size > 1) {
-        buf_printf(out, "%lld %ss leave their fast domain; ", (long long)broken, what);
+        buf_printf(out, "%lld %s%s fast domain; ", (long long)broken, what,
+                   broken == 1 ? " leaves its" : "s leave their");
     }
 }
 

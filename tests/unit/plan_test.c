@@ -10,6 +10,7 @@
 
 #include "model/family.h"
 #include "plan/params.h"
+#include "plan/layout_rules.h"
 #include "plan_case.h"
 
 static struct plan_case *c;
@@ -434,6 +435,21 @@ static void a_node_that_is_not_there_is_named(void **state)
     plan__free_unpacked(plan_case_build(c), NULL);
 }
 
+/* 3 divides the experts as well, and not the ranks that they are dealt out over. */
+static void the_nearest_expert_axis_suits_the_ranks_too(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    c->config.num_experts = 6;
+    c->config.moe_intermediate_size = 136;
+    c->layout.data = c->layout.expert = 4;
+    assert_int_equal(layout_rules_check_model(&c->spec, &c->config, &err), -1);
+    assert_string_equal(err.text, "parallel.expert: 4: has to divide the model's 6 experts; use 2");
+    c->layout.data = 12;
+    assert_int_equal(layout_rules_check_model(&c->spec, &c->config, &err), -1);
+    assert_non_null(strstr(err.text, "; use 3 or 6"));
+}
+
 static void what_does_not_go_together_is_refused(void **state)
 {
     (void)state;
@@ -579,6 +595,7 @@ int main(void)
         T(threads_are_never_less_than_one),
         T(too_many_devices_names_the_nearest_that_fits),
         T(a_node_that_is_not_there_is_named),
+        T(the_nearest_expert_axis_suits_the_ranks_too),
         T(what_does_not_go_together_is_refused),
         T(a_batch_beyond_one_pass_is_noted),
         T(a_warm_up_beyond_the_run_is_noted),
