@@ -28,6 +28,9 @@ struct plan_input {
     const struct spec_unbuilt *unbuilt;
 };
 
+/* A gang of CPU devices is one host's; runtime/comm/comm_host.h holds no more. */
+#define PLAN_HOST_MAX_RANKS 256
+
 /* *out is freed with plan__free_unpacked(out, NULL); it shares nothing with the input. */
 int plan_build(const struct plan_input *in, Plan **out, struct error *err);
 

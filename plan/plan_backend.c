@@ -104,6 +104,25 @@ static bool says_so(const ResourcesSpec *r)
                  (r->type && strcmp(r->type, "any") != 0 && strcmp(r->type, "cpu") != 0));
 }
 
+/* Ranks of CPU devices are processes of one host, which share a segment. */
+static int check_size(Plan *plan, const struct plan_input *in, struct error *err)
+{
+    struct error why;
+    if (plan->mesh->num_ranks <= PLAN_HOST_MAX_RANKS) {
+        return 0;
+    }
+    error_set(
+        &why, ERR_UNIMPLEMENTED,
+        "resources.devices: %lld CPU devices: a gang of more than %d of them is not built yet",
+        (long long)plan->mesh->num_ranks, PLAN_HOST_MAX_RANKS);
+    if (!in->unbuilt) {
+        *err = why;
+        return -1;
+    }
+    plan_add_unbuilt(plan, why.text);
+    return 0;
+}
+
 int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
 {
     const ResourcesSpec *r = plan->spec->resources;
@@ -124,5 +143,5 @@ int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
     }
     plan->backend = strdup(word);
     ASSERT(plan->backend);
-    return 0;
+    return strcmp(word, "cuda") == 0 ? 0 : check_size(plan, in, err);
 }

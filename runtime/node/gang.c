@@ -15,9 +15,12 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "plan/plan.h"
 #include "runtime/comm/comm_host.h"
 #include "runtime/node/gang_state.h"
 #include "runtime/node/proctree.h"
+
+_Static_assert(PLAN_HOST_MAX_RANKS == COMM_HOST_MAX_RANKS, "submit promises what a segment holds");
 
 #define ABORT_GRACE_MS 500
 #define TERM_GRACE_MS 1500

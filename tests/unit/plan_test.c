@@ -270,6 +270,8 @@ static void reduces_start_while_the_backward_pass_runs(void **state)
 static void a_huge_plan_stays_below_one_mib(void **state)
 {
     (void)state;
+    static const struct spec_unbuilt unbuilt = {0};
+    c->input.unbuilt = &unbuilt;
     plan_case_config(c, 126, 16384, 53248, 128, 8, 128256);
     c->config.has_max_position_embeddings = 1;
     c->config.max_position_embeddings = 131072;
@@ -419,6 +421,25 @@ static void too_many_devices_names_the_nearest_that_fits(void **state)
     plan_case_refused(c, "has 3 but only 1 of them is free");
     c->resources.type = (char *)"h100";
     plan_case_refused(c, "has 0 of type h100");
+}
+
+/* Ranks of CPU devices share a segment of one host, which holds so many: said at submit, and not by
+ * a gang that can't begin. */
+static void a_cpu_gang_larger_than_one_host_runs_is_refused(void **state)
+{
+    (void)state;
+    static const struct spec_unbuilt unbuilt = {0};
+    plan_case_cluster(c, 64, 8, 8, 0);
+    c->layout.data = PLAN_HOST_MAX_RANKS;
+    c->training.global_batch_size = 2 * PLAN_HOST_MAX_RANKS;
+    plan__free_unpacked(plan_case_build(c), NULL);
+    c->layout.data = 2 * PLAN_HOST_MAX_RANKS;
+    plan_case_refused(c, "resources.devices: 512 CPU devices: a gang of more than 256 of them is "
+                         "not built yet");
+    c->input.unbuilt = &unbuilt;
+    Plan *p = plan_case_build(c);
+    assert_int_equal(p->n_unbuilt, 1);
+    plan__free_unpacked(p, NULL);
 }
 
 /* A name that the cluster hasn't is said, with the nearest: not that it has 0 devices. */
@@ -594,6 +615,7 @@ int main(void)
         T(threads_are_no_more_than_the_host_has_cores),
         T(threads_are_never_less_than_one),
         T(too_many_devices_names_the_nearest_that_fits),
+        T(a_cpu_gang_larger_than_one_host_runs_is_refused),
         T(a_node_that_is_not_there_is_named),
         T(the_nearest_expert_axis_suits_the_ranks_too),
         T(what_does_not_go_together_is_refused),
