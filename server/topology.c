@@ -98,6 +98,18 @@ static void tell_host(const struct topology_host *host, ClusterSpec *cluster)
     }
 }
 
+/* A file may be what another controller answered: whose its devices were is no matter here. */
+static void forget_jobs(ClusterSpec *cluster)
+{
+    for (size_t n = 0; n < cluster->n_nodes; n++) {
+        for (size_t i = 0; i < cluster->nodes[n]->n_devices; i++) {
+            DeviceInfo *d = cluster->nodes[n]->devices[i];
+            d->has_job_id = d->has_claimed_by = 0;
+            d->job_id = d->claimed_by = 0;
+        }
+    }
+}
+
 static void index_places(struct topology *t)
 {
     const struct fabric *f = t->fabric;
@@ -137,6 +149,7 @@ int topology_new(struct topology **out, const struct topology_host *host, Cluste
     t->host = *host;
     t->cluster = cluster ? cluster : this_host(host, num_devices > 0 ? num_devices : host->cores);
     tell_host(host, t->cluster);
+    forget_jobs(t->cluster);
     if (host->peak_fp32 > 0) {
         fill_peaks(t->cluster, host->peak_fp32, host->peak_fp64);
     }

@@ -60,6 +60,25 @@ static int32_t num_drained(const struct topology *t)
     return num;
 }
 
+/* What another controller answered does as a file: whose its devices were there counts for nothing,
+ * at submit as in what is shown. */
+static void jobs_that_a_file_names_hold_nothing(void **state)
+{
+    (void)state;
+    struct topology *t =
+        make("nodes: [{name: a, devices: [{job_id: 7, claimed_by: -1}, {claimed_by: 3}]}]");
+    ClusterSpec *m = topology_message(t, NULL, NULL);
+    for (int i = 0; i < 2; i++) {
+        const DeviceInfo *in_use[] = {t->cluster->nodes[0]->devices[i], topology_device(t, m, i)};
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(in_use[k]->job_id, 0);
+            assert_int_equal(in_use[k]->claimed_by, 0);
+        }
+    }
+    msg_free(m);
+    topology_free(t);
+}
+
 static void without_a_file_this_host_is_one_node_of_cpus(void **state)
 {
     (void)state;
@@ -251,6 +270,7 @@ static void a_held_set_is_put_back_or_settled_and_freed_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_that_a_file_names_hold_nothing),
         cmocka_unit_test(without_a_file_this_host_is_one_node_of_cpus),
         cmocka_unit_test(peaks_of_an_earlier_start_are_in_the_fabric),
         cmocka_unit_test(measured_peaks_fill_what_the_file_leaves_open),
