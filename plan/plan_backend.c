@@ -6,34 +6,31 @@
 
 #include "base/buf.h"
 #include "plan/fabric.h"
+#include "plan/name_table.h"
 #include "proto/text.h"
-
-/* Of the nodes that the job may use. */
-static bool node_suits(const NodeInfo *node, const ResourcesSpec *r)
-{
-    for (size_t i = 0; r && i < r->n_nodes; i++) {
-        if (strcmp(r->nodes[i], node->name) == 0) {
-            return true;
-        }
-    }
-    return !r || r->n_nodes == 0;
-}
 
 static const char *type_of(const DeviceInfo *device)
 {
     return device->type ? device->type : "cpu";
 }
 
+/* Of the nodes that the job may use. */
 static int64_t num_devices(const ClusterSpec *cluster, const ResourcesSpec *r, bool cpu)
 {
+    struct name_table wanted = {0};
     int64_t num = 0;
+    bool all = !r || r->n_nodes == 0;
+    for (size_t i = 0; !all && i < r->n_nodes; i++) {
+        name_table_add(&wanted, r->nodes[i]);
+    }
     for (size_t i = 0; i < cluster->n_nodes; i++) {
         const NodeInfo *node = cluster->nodes[i];
-        size_t num_here = node_suits(node, r) ? node->n_devices : 0;
+        size_t num_here = all || name_table_find(&wanted, node->name) >= 0 ? node->n_devices : 0;
         for (size_t j = 0; j < num_here; j++) {
             num += (strcmp(type_of(node->devices[j]), "cpu") == 0) == cpu;
         }
     }
+    name_table_free(&wanted);
     return num;
 }
 
