@@ -146,7 +146,7 @@ static void every_example_is_a_good_cluster(void **state)
     assert_true(files.gl_pathc >= 5);
     for (size_t i = 0; i < files.gl_pathc; i++) {
         ClusterSpec *c;
-        struct fabric *f;
+        struct fabric *f = NULL;
         struct error err = {0};
         if (cluster_read(files.gl_pathv[i], &c, &err) != 0 || fabric_new(&f, c, &err) != 0) {
             fail_msg("%s", err.text);
