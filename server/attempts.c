@@ -90,9 +90,11 @@ static void kill_attempt(struct controller *c, struct job *j);
 static int move_as_decided(struct controller *c, struct job *j, const struct supervisor_decision *d,
                            const char *actor, struct error *err)
 {
+    int64_t moved_ms = j->moved_ms;
     if (controller_move(c, j, d->to, d->cause, d->message, actor, err) != 0) {
         return -1;
     }
+    j->moved_ms = d->keeps_grace ? moved_ms : j->moved_ms;
     j->row.target = d->target;
     j->row.restarts = d->restarts;
     if (d->evictions > j->row.evictions) {
@@ -363,10 +365,14 @@ void attempts_forget_pending(struct controller *c)
 
 /* ---- time ---- */
 
-/* When the attempt has used up its time limit; INT64_MAX: never, or it stops already. */
+/* When the attempt has used up its time limit; INT64_MAX: never, or it stops already and has a
+ * grace for that. */
 static int64_t limit_due_ms(const struct job *j)
 {
-    bool runs = j->row.state == JOB_STARTING || j->row.state == JOB_RUNNING;
+    const struct job_row *r = &j->row;
+    bool runs = r->state == JOB_STARTING || r->state == JOB_RUNNING ||
+                (r->state == JOB_STOPPING &&
+                 !supervisor_has_grace(r->target, r->cause, r->attempt.yields_to != 0));
     return runs && j->spec && j->spec->time_limit_s > 0
                ? j->attempt_ms + 1000 * j->spec->time_limit_s
                : INT64_MAX;

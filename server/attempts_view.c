@@ -147,16 +147,15 @@ static int64_t later(int64_t ms, int64_t now_ms)
 static int64_t hard_end_of(const struct controller *c, const struct job *j)
 {
     int64_t grace_ms = 1000 * (int64_t)controller_scheduler(c)->grace_s + ATTEMPTS_KILL_MS;
-    bool runs = j->row.state == JOB_RUNNING || j->row.state == JOB_STARTING;
+    /* A pause has the time that it needs, up to the limit. */
+    bool pauses = j->row.state == JOB_STOPPING &&
+                  !supervisor_has_grace(j->row.target, j->row.cause, j->row.attempt.yields_to != 0);
     if (*j->stuck) {
         return SCHED_NEVER;
     }
-    if (runs) {
+    if (pauses || j->row.state == JOB_RUNNING || j->row.state == JOB_STARTING) {
         int64_t limit_ms = limit_ms_of(c, j);
         return limit_ms ? j->attempt_ms + limit_ms : SCHED_NEVER;
-    }
-    if (j->row.state == JOB_STOPPING && j->row.target == JOB_PAUSED && !j->row.attempt.yields_to) {
-        return SCHED_NEVER; /* it has the time that it needs */
     }
     return j->moved_ms + (j->row.state == JOB_STOPPING ? grace_ms : SUPERVISOR_LEAVE_MS);
 }

@@ -27,6 +27,24 @@ static const char *words(const struct supervisor_event *e)
     return e->message && *e->message ? e->message : "the gang ended without saying why";
 }
 
+/* The cause of a stop that its user did not ask for, as a word that outlives the row; else NULL. */
+static const char *cause_of_others(const char *cause)
+{
+    static const char *const causes[] = {SUPERVISOR_PREEMPTED, SUPERVISOR_DRAINED,
+                                         SUPERVISOR_LIMITED};
+    for (size_t i = 0; cause && i < sizeof causes / sizeof *causes; i++) {
+        if (strcmp(cause, causes[i]) == 0) {
+            return causes[i];
+        }
+    }
+    return NULL;
+}
+
+bool supervisor_has_grace(int32_t target, const char *cause, bool yields)
+{
+    return target != JOB_PAUSED || yields || cause_of_others(cause) != NULL;
+}
+
 static int64_t backoff(const struct supervisor_view *v, int32_t restarts)
 {
     int64_t ms = v->first_backoff_ms;
@@ -171,8 +189,8 @@ static void tick(const struct supervisor_view *v, int64_t now_ms, struct supervi
     } else if (v->state == JOB_STOPPING && v->target == JOB_CANCELLED) {
         d->kill = age_ms >
                   (v->attached ? SUPERVISOR_GRACE_MS + SUPERVISOR_STOP_MS : SUPERVISOR_REATTACH_MS);
-    } else if (v->state == JOB_STOPPING && (v->target != JOB_PAUSED || v->yields) &&
-               now_ms - v->moved_ms > v->grace_ms) {
+    } else if (v->state == JOB_STOPPING && now_ms - v->moved_ms > v->grace_ms &&
+               supervisor_has_grace(v->target, v->cause, v->yields)) {
         d->kill = true;
         d->why_kill = "it has not saved and stopped within its grace (scheduler.grace_s): it is "
                       "killed";
@@ -206,6 +224,17 @@ static void cancel(const struct supervisor_view *v, const struct supervisor_even
     d->send = v->attached ? SEND_CANCEL : SEND_NOTHING;
 }
 
+/* It stops for another reason: the way, the cause and the grace are the same, only the end is the
+ * user's. */
+static void take_over_stop(const struct supervisor_view *v, JobState target, const char *word,
+                           const char *user, struct supervisor_decision *d)
+{
+    const char *cause = cause_of_others(v->cause);
+    move(d, JOB_STOPPING, cause ? cause : word, "%s by %s", word, user);
+    d->target = target;
+    d->keeps_grace = true;
+}
+
 static void pause_job(const struct supervisor_view *v, const struct supervisor_event *e,
                       struct supervisor_decision *d)
 {
@@ -225,9 +254,7 @@ static void pause_job(const struct supervisor_view *v, const struct supervisor_e
         if (v->target == JOB_CANCELLED) {
             d->refusal = "it is being cancelled";
         } else if (v->target != JOB_PAUSED) {
-            /* It stops for another reason: the way is the same, only the end is the user's. */
-            move(d, JOB_STOPPING, "paused", "paused by %s", e->user);
-            d->target = JOB_PAUSED;
+            take_over_stop(v, JOB_PAUSED, "paused", e->user, d);
         }
         return;
     case JOB_HELD:
@@ -272,8 +299,7 @@ static void hold(const struct supervisor_view *v, const struct supervisor_event 
     if (v->state == JOB_QUEUED) {
         move(d, JOB_HELD, "held", "held by %s", e->user);
     } else if (v->state == JOB_STOPPING && v->target == JOB_QUEUED) {
-        move(d, JOB_STOPPING, "held", "held by %s", e->user);
-        d->target = JOB_HELD;
+        take_over_stop(v, JOB_HELD, "held", e->user, d);
     } else if (v->state != JOB_HELD && !(v->state == JOB_STOPPING && v->target == JOB_HELD)) {
         d->refusal = "only a job that waits in the queue can be held";
     }
@@ -294,15 +320,20 @@ static void release(const struct supervisor_view *v, const struct supervisor_eve
 static void stop_for_others(const struct supervisor_view *v, const struct supervisor_event *e,
                             struct supervisor_decision *d)
 {
+    bool limit = e->kind == SUPERVISE_LIMIT;
+    const char *cause = limit                          ? SUPERVISOR_LIMITED
+                        : e->kind == SUPERVISE_PREEMPT ? SUPERVISOR_PREEMPTED
+                                                       : SUPERVISOR_DRAINED;
+    if (v->state == JOB_STOPPING && !supervisor_has_grace(v->target, v->cause, v->yields)) {
+        /* A pause that may take as long as a step does: from now on no longer than the grace. */
+        move(d, JOB_STOPPING, cause, "%s", e->message ? e->message : "");
+        d->target = v->target;
+        return;
+    }
     if (v->state != JOB_STARTING && v->state != JOB_RUNNING) {
         return; /* it has stopped, or stops already */
     }
-    bool limit = e->kind == SUPERVISE_LIMIT;
-    move(d, JOB_STOPPING,
-         limit                          ? SUPERVISOR_LIMITED
-         : e->kind == SUPERVISE_PREEMPT ? SUPERVISOR_PREEMPTED
-                                        : SUPERVISOR_DRAINED,
-         "%s", e->message ? e->message : "");
+    move(d, JOB_STOPPING, cause, "%s", e->message ? e->message : "");
     d->target = limit ? JOB_FAILED : JOB_QUEUED;
     d->send = v->attached ? SEND_STOP : SEND_NOTHING;
 }

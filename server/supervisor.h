@@ -90,10 +90,15 @@ struct supervisor_decision {
     int32_t restarts, evictions;
     int64_t mark_step;
     int64_t backoff_ms;
+    bool keeps_grace;          /* the stop goes on: so does the time that it has for that */
     enum supervisor_send send; /* to tandem-node */
     bool kill;                 /* tandem-node and all below it, by the launcher */
     const char *why_kill;      /* for the job's events; NULL = they know */
 };
+
+/* Whether a job that stops is killed when its grace is over. A pause has the time that it needs,
+ * unless others wait for the end of it, too: then the cause of the stop is theirs. */
+bool supervisor_has_grace(int32_t target, const char *cause, bool yields);
 
 void supervisor_decide(const struct supervisor_view *v, const struct supervisor_event *e,
                        int64_t now_ms, struct supervisor_decision *out);

@@ -88,8 +88,12 @@ void sim_check_stop(struct sim *s, struct sim_job *j, const Event *e, bool deliv
     const char *cause = e->cause ? e->cause : "";
     bool evicted = strcmp(cause, "preempted") == 0, drained = strcmp(cause, "drained") == 0;
     bool limit = strcmp(cause, "time-limit") == 0;
+    bool for_others = e->to == JOB_STOPPING && (evicted || drained || limit);
+    if (for_others && e->from == JOB_STOPPING && j->stops_us) {
+        return; /* its user takes the stop over; its grace runs on */
+    }
     j->stops_us = 0;
-    if (e->to == JOB_STOPPING && (evicted || drained || limit)) {
+    if (for_others) {
         j->stops_us = s->now_us;
         if (delivered) {
             check_stop(s, j, evicted, drained, limit);

@@ -433,9 +433,42 @@ static void who_does_not_stop_for_others_is_killed_after_the_grace(void **state)
         assert_non_null(d.why_kill);
         assert_false(d.moves); /* not before it is dead */
         v.yields = false;
+        v.cause = "paused"; /* nobody else's wish */
         supervisor_decide(&v, &tick, 1005001, &d);
         assert_int_equal(d.kill, targets[i % 4] != JOB_PAUSED);
     }
+}
+
+/* A pause may take as long as a step does, which is for its user to say; it doesn't keep devices
+ * from a drain, or beyond the time limit that others reckon with: whichever came first. */
+static void a_pause_gets_no_time_beyond_a_drain_or_a_limit(void **state)
+{
+    (void)state;
+    const struct supervisor_event tick = {.kind = SUPERVISE_TICK};
+    const struct supervisor_event pause = {.kind = SUPERVISE_PAUSE, .user = "ann"};
+    static const enum supervisor_kind others[] = {SUPERVISE_DRAIN, SUPERVISE_LIMIT};
+    for (int i = 0; i < 4; i++) {
+        const struct supervisor_event other = {.kind = others[i % 2], .message = "others wait"};
+        struct supervisor_view v = running();
+        char cause[32]; /* of the row: it doesn't outlive the move */
+        struct supervisor_decision d = decide(&v, i < 2 ? pause : other);
+        snprintf(cause, sizeof cause, "%s", d.cause);
+        v = stopping((JobState)d.target, cause, d.message);
+        d = decide(&v, i < 2 ? other : pause);
+        cause[0] = 0;
+        assert_true(d.moves && d.to == JOB_STOPPING && d.target == JOB_PAUSED);
+        assert_int_equal(d.keeps_grace, i >= 2);
+        v = stopping((JobState)d.target, d.cause, d.message);
+        assert_false(decide(&v, other).moves); /* once */
+        supervisor_decide(&v, &tick, 1005001, &d);
+        assert_true(d.kill);
+        assert_int_equal(decide(&v, died).to, JOB_PAUSED);
+    }
+    struct supervisor_view v = running();
+    struct supervisor_decision d = decide(&v, pause);
+    v = stopping((JobState)d.target, d.cause, d.message);
+    supervisor_decide(&v, &tick, 1005001, &d);
+    assert_false(d.kill);
 }
 
 /* [2] Said again to a tandem-node that attaches again; one without ranks only has to leave. */
@@ -542,6 +575,7 @@ int main(void)
         cmocka_unit_test(who_does_not_stop_for_others_is_killed_after_the_grace),
         cmocka_unit_test(a_stop_for_others_stays_asked_for),
         cmocka_unit_test(cancel_pause_and_hold_win_over_a_stop_for_others),
+        cmocka_unit_test(a_pause_gets_no_time_beyond_a_drain_or_a_limit),
         cmocka_unit_test(the_time_limit_fails_a_job_after_a_checkpoint),
         cmocka_unit_test(a_stop_for_others_of_what_does_not_run_is_nothing),
         cmocka_unit_test(every_decision_is_an_allowed_move),
