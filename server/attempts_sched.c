@@ -16,7 +16,7 @@ static int fail_dependents(struct controller *c, struct error *err)
         if (j->row.state != JOB_QUEUED || !j->spec || !j->spec->n_after) {
             continue;
         }
-        if (dependencies_look(c, j, &dependency, err) != 0) {
+        if (dependencies_failed(c, j, &dependency, err) != 0) {
             return -1;
         }
         if (dependency.state == DEPENDENCY_FAILED &&

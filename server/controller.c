@@ -36,6 +36,7 @@ static bool is_over(const struct job *j)
 static void put_back(struct controller *c, size_t mark, size_t tenants)
 {
     tenants_put_back(c->tenants, tenants);
+    c->bad_ends++; /* a resume of one may have been taken back */
     size_t num;
     struct job **list = touched_jobs(c, &num);
     for (size_t i = num; i > mark; i--) {
@@ -375,6 +376,7 @@ int controller_new(struct controller **out, const struct controller_options *opt
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     c->options = *options;
+    c->bad_ends = 1;
     if (sched_new(&c->sched, c->options.topology->fabric, err) != 0) {
         mailbox_free(c->box);
         free(c);

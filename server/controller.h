@@ -43,10 +43,11 @@ struct job {
     double pace_ms;    /* a step takes so long; 0 = not known */
     int64_t mem_bytes; /* of a rank; 0 = not known, -1 = not looked at yet */
     int64_t not_before_ms;
-    int32_t tenant;       /* index in controller_tenants */
-    int64_t began_ms;     /* since then this controller sees its attempt hold devices */
-    bool began_before;    /* ... which it did before that, under an earlier one */
-    size_t num_after_met; /* of spec->after; these have succeeded for good */
+    int32_t tenant;     /* index in controller_tenants */
+    int64_t began_ms;   /* since then this controller sees its attempt hold devices */
+    bool began_before;  /* ... which it did before that, under an earlier one */
+    uint64_t after_met; /* bits of spec->after: these have succeeded for good */
+    int64_t after_seen; /* none of them has ended otherwise, as of that controller_bad_ends */
     /* The attempt as far as only this process knows it. */
     struct call *worker; /* its stream; a reference; NULL = not attached */
     bool ack_due;
@@ -135,6 +136,8 @@ void controller_set_claim(struct controller *c, struct job *j, struct device_set
 /* Changes the state by the table of moves, with its event. */
 int controller_move(struct controller *c, struct job *j, JobState to, const char *cause,
                     const char *message, const char *actor, struct error *err);
+/* Counts jobs that failed or were cancelled: another number, others may have. From 1. */
+int64_t controller_bad_ends(const struct controller *c);
 /* An event row; watchers see it. */
 int controller_event(struct controller *c, struct job *j, const char *kind, const char *actor,
                      int64_t step, struct error *err, const char *fmt, ...)

@@ -19,6 +19,7 @@ struct controller {
     int64_t now_ms;
     int64_t retry_ms;         /* the last batch was not committed: not before this; 0 = it was */
     bool schedule;            /* look for jobs to start */
+    int64_t bad_ends;         /* jobs that failed or were cancelled, or did so again; from 1 */
     struct sched *sched;      /* owned; what its passes have learned */
     int64_t sched_due_ms;     /* a pass is due without anything having happened */
     int64_t sched_rest_ms;    /* none before this: the last one took long */

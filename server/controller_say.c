@@ -114,6 +114,11 @@ int64_t controller_rest_until(int64_t began_ms, int64_t end_ms)
     return took_ms > REST_COST_MS ? end_ms + REST_TIMES * took_ms : 0;
 }
 
+int64_t controller_bad_ends(const struct controller *c)
+{
+    return c->bad_ends;
+}
+
 Job *controller_message(struct controller *c, const struct job *j, bool with_spec)
 {
     return job_message(&j->row, c->options.data_dir, j->spec, with_spec);
@@ -233,6 +238,7 @@ int controller_move(struct controller *c, struct job *j, JobState to, const char
         controller_set_claim(c, j, NULL); /* only who waits keeps others waiting */
     }
     c->schedule = true;
+    c->bad_ends += to == JOB_FAILED || to == JOB_CANCELLED;
     Event *e = msg_new(&event__descriptor);
     MSG_SET(e, from, from);
     MSG_SET(e, to, to);

@@ -42,28 +42,64 @@ static void say_waits(int64_t id, const struct other *o, struct dependency *out)
     }
 }
 
+/* Asked once: what has succeeded stays so. Not while its end may be taken back. */
+static int look_at(struct controller *c, struct job *j, size_t i, struct other *o,
+                   struct error *err)
+{
+    uint64_t bit = (uint64_t)1 << i;
+    ASSERT(i < 64);
+    *o = (struct other){.state = JOB_SUCCEEDED};
+    if (j->after_met & bit) {
+        return 0;
+    }
+    if (find_other(c, j->spec->after[i], o, err) != 0) {
+        return -1;
+    }
+    if (o->state == JOB_SUCCEEDED) {
+        j->after_met |= o->is_final ? bit : 0;
+    }
+    return 0;
+}
+
 int dependencies_look(struct controller *c, struct job *j, struct dependency *out,
                       struct error *err)
 {
     *out = (struct dependency){.state = DEPENDENCY_MET};
     size_t num = j->spec ? j->spec->n_after : 0;
-    for (size_t i = j->num_after_met; i < num && out->state != DEPENDENCY_FAILED; i++) {
-        int64_t id = j->spec->after[i];
+    for (size_t i = 0; i < num && out->state == DEPENDENCY_MET; i++) {
         struct other o;
-        if (find_other(c, id, &o, err) != 0) {
+        if (look_at(c, j, i, &o, err) != 0) {
             return -1;
         }
-        if (o.state == JOB_SUCCEEDED) {
-            /* Asked no more: what has succeeded stays so. Not while its end may be taken back. */
-            j->num_after_met += o.is_final && i == j->num_after_met;
-        } else if (job_state_is_end(o.state)) {
+        if (o.state != JOB_SUCCEEDED) {
+            say_waits(j->spec->after[i], &o, out);
+        }
+    }
+    return 0;
+}
+
+int dependencies_failed(struct controller *c, struct job *j, struct dependency *out,
+                        struct error *err)
+{
+    int64_t ends = controller_bad_ends(c);
+    *out = (struct dependency){.state = DEPENDENCY_MET};
+    if (!j->spec || !j->spec->n_after || j->after_seen == ends) {
+        return 0;
+    }
+    for (size_t i = 0; i < j->spec->n_after; i++) {
+        int64_t id = j->spec->after[i];
+        struct other o;
+        if (look_at(c, j, i, &o, err) != 0) {
+            return -1;
+        }
+        if (o.state == JOB_FAILED || o.state == JOB_CANCELLED) {
             *out = (struct dependency){.state = DEPENDENCY_FAILED, .id = id};
             snprintf(out->words, sizeof out->words, "job %lld, which it waited for, has %s",
                      (long long)id, o.state == JOB_FAILED ? "failed" : "been cancelled");
-        } else if (out->state == DEPENDENCY_MET) {
-            say_waits(id, &o, out);
+            return 0;
         }
     }
+    j->after_seen = ends;
     return 0;
 }
 

@@ -17,9 +17,13 @@ struct dependency {
     char words[128];
 };
 
-/* How it stands with those of j. */
+/* The first of those of j that has not succeeded, if there is one. */
 int dependencies_look(struct controller *c, struct job *j, struct dependency *out,
                       struct error *err);
+/* One of them that failed or was cancelled. They are gone through only when some job has ended that
+ * way since: a queue may be long, and each may wait for many. */
+int dependencies_failed(struct controller *c, struct job *j, struct dependency *out,
+                        struct error *err);
 
 /* Those of a new job: there, of its tenant, each once, and not failed already. Others' jobs are
  * jobs that never were. */
