@@ -141,8 +141,9 @@ static int reply_by_key(struct controller *c, struct call *call, const SubmitReq
     return 1;
 }
 
-/* Counted only where it can matter: a long queue is looked through. */
-static int check_queue(struct controller *c, const char *tenant, struct error *err)
+/* Counted only where it can matter: a long queue is looked through. Paused jobs wait, too: for
+ * their users. */
+int submit_check_queue(struct controller *c, const char *tenant, struct error *err)
 {
     int32_t max = controller_about(c)->tenant_queued_jobs;
     size_t all = controller_num_jobs(c), num = 0;
@@ -151,7 +152,7 @@ static int check_queue(struct controller *c, const char *tenant, struct error *e
     }
     for (size_t i = 0; i < all; i++) {
         const struct job_row *row = &controller_job_at(c, i)->row;
-        num += (row->state == JOB_QUEUED || row->state == JOB_HELD) &&
+        num += (row->state == JOB_QUEUED || row->state == JOB_HELD || row->state == JOB_PAUSED) &&
                strcmp(row->tenant, tenant) == 0;
     }
     if (num < (size_t)max) {
@@ -174,7 +175,7 @@ static int store_new(struct controller *c, struct probe_mail *m, JobSpec *spec, 
     /* Looking at model and data may have taken long. */
     const struct world *world = &controller_about(c)->world;
     if ((world->still_allowed && world->still_allowed(world->ctx, who, METHOD_MEMBER, err) != 0) ||
-        check_queue(c, who->tenant, err) != 0) {
+        submit_check_queue(c, who->tenant, err) != 0) {
         msg_free(spec);
         return -1;
     }

@@ -53,8 +53,16 @@ static int run_pause(void *controller, struct mail *m, struct error *err)
     return change(controller, m, SUPERVISE_PAUSE, err);
 }
 
+/* One that has ended is one more in the queue. */
 static int run_resume(void *controller, struct mail *m, struct error *err)
 {
+    struct job *j;
+    if (find_to_change(controller, ((const JobRef *)m->message)->job, call_caller(m->call), &j,
+                       err) != 0 ||
+        (job_state_is_end(j->row.state) && j->row.state != JOB_SUCCEEDED &&
+         submit_check_queue(controller, j->row.tenant, err) != 0)) {
+        return -1;
+    }
     return change(controller, m, SUPERVISE_RESUME, err);
 }
 

@@ -390,8 +390,14 @@ class QueueLimit(Case):
         words = self.refused(Code.RESOURCE_EXHAUSTED, blue.Submit, m.jobs.SubmitRequest(spec=s.spec("j3")))
         self.assertIn("tenant blue has 3 jobs waiting", words)
         s.as_user("mia", "Jobs").Submit(m.jobs.SubmitRequest(spec=s.spec("red")))
+        blue.Pause(m.jobs.JobRef(job=str(jobs[1])))  # nor does pausing
+        self.refused(Code.RESOURCE_EXHAUSTED, blue.Submit, m.jobs.SubmitRequest(spec=s.spec("j3")))
         blue.Cancel(m.jobs.JobRef(job=str(jobs[0])))
         blue.Submit(m.jobs.SubmitRequest(spec=s.spec("j3")))
+        # One that has ended doesn't come back beyond the limit either.
+        words = self.refused(Code.RESOURCE_EXHAUSTED, blue.Resume, m.jobs.JobRef(job=str(jobs[0])))
+        self.assertIn("tenant blue has 3 jobs waiting", words)
+        blue.Resume(m.jobs.JobRef(job=str(jobs[1])))
 
 
 class WatcherLimit(Case):
