@@ -5,9 +5,16 @@
 
 static int run_list(void *controller, struct mail *m, struct error *err)
 {
-    (void)err;
     struct controller *c = controller;
-    controller_reply(c, m->call, draining_look(c, rights_tenant(call_caller(m->call)), -1));
+    /* Of a large cluster it takes many milliseconds. */
+    if (!controller_may_explain(c)) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED,
+                         "the server has been asked a lot about the cluster and its queue: ask "
+                         "again in a second");
+    }
+    ClusterSpec *cluster = draining_look(c, rights_tenant(call_caller(m->call)), -1);
+    controller_explained(c);
+    controller_reply(c, m->call, cluster);
     return 0;
 }
 
