@@ -19,7 +19,8 @@ struct look {
     uint64_t fresh[SIM_JOBS_MAX];                     /* of an attempt that is new */
     bool queued[SIM_JOBS_MAX], live[SIM_JOBS_MAX];
     int64_t holds[SIM_TENANTS_MAX];
-    int64_t yields_to[SIM_JOBS_MAX]; /* since this step */
+    int64_t in_file[SIM_TENANTS_MAX]; /* of these: what an edit of the file took away is nobody's */
+    int64_t yields_to[SIM_JOBS_MAX];  /* since this step */
 };
 
 static bool is_live(const struct job *j)
@@ -143,6 +144,7 @@ static void look_at_attempt(struct look *l, struct sim_job *j, const struct job 
     check_yields(l, j, last_held(j), &memory->row);
     l->held[j->idx] = devices;
     l->holds[j->tenant] += memory->row.devices;
+    l->in_file[j->tenant] += sim_cluster_count(devices);
 }
 
 /* ---- a job ---- */
@@ -283,9 +285,9 @@ static void check_tenants(struct look *l)
         }
         for (int32_t k = 0; k < s->num_jobs && !l->loose; k++) {
             if (s->jobs[k].tenant == i && l->fresh[k] && q->max_devices >= 0 &&
-                held > q->max_devices) {
+                l->in_file[i] > q->max_devices) {
                 sim_fail(s, "[13] %s starts, and %s holds %lld devices of at most %lld",
-                         s->jobs[k].name, sim_tenants[i], (long long)held,
+                         s->jobs[k].name, sim_tenants[i], (long long)l->in_file[i],
                          (long long)q->max_devices);
             }
         }

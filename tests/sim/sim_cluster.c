@@ -72,6 +72,22 @@ void sim_cluster_free(struct sim *s)
 
 /* ---- changed ---- */
 
+/* Without some nodes, and without a device here and there. */
+static void draw_file(struct sim *s, struct sim_cluster *c)
+{
+    c->file = 0;
+    while (!c->file) {
+        uint64_t gone = 0;
+        for (int32_t n = 0; n < c->num_nodes; n++) {
+            gone |= sim_rng_chance(&s->rng, 0.35) ? sim_cluster_of_node(s, n) : 0;
+        }
+        for (int32_t d = 0; d < c->num_devices; d++) {
+            gone |= sim_rng_chance(&s->rng, 0.1) ? (uint64_t)1 << d : 0;
+        }
+        c->file = c->all & ~gone;
+    }
+}
+
 void sim_cluster_edit(struct sim *s, bool whole)
 {
     struct sim_cluster *c = s->cluster;
@@ -83,12 +99,7 @@ void sim_cluster_edit(struct sim *s, bool whole)
         c->file = c->all;
         c->missing = 0;
     } else if (!c->plain && sim_strikes(s, s->profile->recluster)) {
-        c->file = 0;
-        while (!c->file) {
-            for (int32_t d = 0; d < c->num_devices; d++) {
-                c->file |= sim_rng_chance(&s->rng, 0.8) ? (uint64_t)1 << d : 0;
-            }
-        }
+        draw_file(s, c);
     }
     if (c->file != had) {
         c->version++;

@@ -216,6 +216,7 @@ const struct sim_profile sim_profiles[] = {
      .pause = 0.05,
      .cancel = 0.01,
      .hold = 0.03,
+     .recluster = 0.5,
      .break_stream = 0.03,
      .node_kill = 0.01,
      .stuck = 0.1,
