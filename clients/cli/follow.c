@@ -35,6 +35,7 @@ struct follow {
     bool bar_shown;        /* the cursor stands behind a bar */
     int64_t shown_ms;      /* when */
     int64_t away_since_ms; /* 0 = the server is there */
+    bool was_there;        /* it has answered the stream */
 };
 
 /* ---- what is shown ------------------------------------------------------------------------- */
@@ -220,6 +221,7 @@ static int read_stream(struct follow *f, struct rpc_stream *s, struct error *err
         ProtobufCMessage *m;
         int r = rpc_stream_recv(s, &watch_reply__descriptor, &m, REDRAW_MS, err);
         if (r == 1) {
+            f->was_there = true;
             if (f->away_since_ms) {
                 f->away_since_ms = 0;
                 say(f, clock_wall_us(), NULL, "connected", "the server is back");
@@ -239,14 +241,18 @@ static int read_stream(struct follow *f, struct rpc_stream *s, struct error *err
 /* The server is away: true = try again. */
 static bool wait_for_server(struct follow *f, const struct error *err)
 {
-    if (err->code != ERR_UNAVAILABLE && err->code != ERR_CANCELLED) {
+    /* Ended for what we or others asked of it at once: not for good. */
+    bool is_busy = err->code == ERR_RESOURCE_EXHAUSTED && f->was_there;
+    if (err->code != ERR_UNAVAILABLE && err->code != ERR_CANCELLED && !is_busy) {
         return false;
     }
     int64_t now = clock_mono_ms();
     if (!f->away_since_ms) {
+        char text[ERROR_TEXT_MAX + 64];
         f->away_since_ms = now;
-        say(f, clock_wall_us(), "\033[33m", "disconnected",
-            "the server is away; the job goes on, trying again");
+        snprintf(text, sizeof text, "%s; the job goes on, trying again",
+                 is_busy ? err->text : "the server is away");
+        say(f, clock_wall_us(), "\033[33m", "disconnected", text);
     }
     if (now - f->away_since_ms > AWAY_LIMIT_MS) {
         return false;

@@ -122,12 +122,14 @@ static int print_logs(struct cli *cli, LogsRequest *q)
         if (seen.connected || !away_since_ms) {
             away_since_ms = now;
         }
-        if (!q->follow || !was_there || err.code != ERR_UNAVAILABLE ||
+        bool is_busy = err.code == ERR_RESOURCE_EXHAUSTED;
+        if (!q->follow || !was_there || (err.code != ERR_UNAVAILABLE && !is_busy) ||
             now - away_since_ms > AWAY_LIMIT_MS) {
             return cli_fail(&err);
         }
         if (seen.connected) {
-            fprintf(stderr, "tandem: the server is away; the job goes on, trying again\n");
+            fprintf(stderr, "tandem: %s; the job goes on, trying again\n",
+                    is_busy ? err.text : "the server is away");
         }
         clock_sleep_ms(RETRY_MS);
     }

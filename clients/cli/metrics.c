@@ -343,8 +343,8 @@ static int follow(struct cli *cli, const struct ask *a, struct curve *c)
         }
         bool moved = is_behind(&before, at.attempt, at.step);
         away_since_ms = moved || !away_since_ms ? clock_mono_ms() : away_since_ms;
-        if (err.code != ERR_UNAVAILABLE || at.attempt == 0 ||
-            clock_mono_ms() - away_since_ms > AWAY_LIMIT_MS) {
+        bool passes = err.code == ERR_UNAVAILABLE || err.code == ERR_RESOURCE_EXHAUSTED;
+        if (!passes || at.attempt == 0 || clock_mono_ms() - away_since_ms > AWAY_LIMIT_MS) {
             return cli_fail(&err);
         }
         clock_sleep_ms(RETRY_MS);

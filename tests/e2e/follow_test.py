@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import unittest
+from concurrent import futures
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
@@ -126,6 +127,82 @@ class Following(unittest.TestCase):
         for reply in server.runs.WatchMetrics(last, timeout=DEADLINE):
             rows.append(reply.metrics.step)
         self.assertEqual(rows, list(range(1, STEPS + 1)))
+
+
+class BusyJobs:
+    """A server that ends each stream once, after its first message, for its limits."""
+
+    def __init__(self):
+        self.streams = {"Watch": 0, "Logs": 0}
+
+    def job(self, ended):
+        j = m.jobs
+        return j.Job(id=7, name="busy", state=j.JOB_SUCCEEDED if ended else j.JOB_RUNNING, attempt=1,
+                     cause="finished" if ended else "started", step=5 if ended else 1, total_steps=5)
+
+    def Get(self, request, context):
+        return self.job(self.streams["Watch"] > 1)
+
+    def end_once(self, name, context):
+        self.streams[name] += 1
+        if self.streams[name] == 1:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "earlier replies wait to be read")
+
+    def Watch(self, request, context):
+        yield m.jobs.WatchReply(job=self.job(self.streams["Watch"] > 0))
+        self.end_once("Watch", context)
+
+    def Logs(self, request, context):
+        yield m.jobs.LogsReply(rank=0, data=b"first\n", next_offset=6)
+        self.end_once("Logs", context)
+        yield m.jobs.LogsReply(rank=0, data=b"last\n", next_offset=11)
+
+
+class EndedForLimits(unittest.TestCase):
+    """A stream that the server ends because it can't keep up is opened again, too; one that it never
+    opened isn't."""
+
+    def setUp(self):
+        self.jobs = type("Fake", (BusyJobs, m.jobs_rpc.JobsServicer), {})()
+
+    def serve(self):
+        server = grpc.server(futures.ThreadPoolExecutor(4))
+        m.jobs_rpc.add_JobsServicer_to_server(self.jobs, server)
+        self.address = f"unix:{folder}/{self.id()[-12:]}.sock"
+        server.add_insecure_port(self.address)
+        server.start()
+        self.addCleanup(lambda: server.stop(0).wait())
+
+    def tandem(self, *args):
+        r = subprocess.run([programs / "tandem", *args, "--server", self.address], timeout=DEADLINE,
+                           capture_output=True, text=True,
+                           env={**os.environ, "XDG_CONFIG_HOME": str(folder / "none")})
+        return r.returncode, r.stdout + r.stderr
+
+    def test_a_watch_goes_on(self):
+        self.serve()
+        code, text = self.tandem("watch", "7")
+        self.assertEqual(code, 0, text)
+        self.assertIn("earlier replies wait to be read; the job goes on, trying again", text)
+        self.assertIn("SUCCEEDED", text)
+        self.assertEqual(self.jobs.streams["Watch"], 2)
+
+    def test_logs_go_on_where_they_were(self):
+        self.serve()
+        code, text = self.tandem("logs", "7", "-f", "--rank", "0")
+        self.assertEqual(code, 0, text)
+        self.assertIn("earlier replies wait to be read; the job goes on, trying again", text)
+        self.assertEqual([l for l in text.splitlines() if l in ("first", "last")], ["first", "last"])
+
+    def test_a_stream_that_was_never_opened_is_not_tried_again(self):
+        def refuse(request, context):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
+        self.jobs.Watch = self.jobs.Logs = refuse
+        self.serve()
+        for words in (("watch", "7"), ("logs", "7", "-f")):
+            code, text = self.tandem(*words)
+            self.assertEqual(code, 1, text)
+            self.assertIn("too many streams", text)
 
 
 if __name__ == "__main__":
