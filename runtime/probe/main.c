@@ -2,6 +2,7 @@
  * reply, also one that refuses; 1 where none could be written. One thread; the caller kills it at
  * its deadline (60 s), and where it may not, because we are another user, an alarm does. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,8 +56,21 @@ static ProbeReply *answer_stdin(void)
     return reply;
 }
 
-int main(void)
+static const char help[] = "tandem-probe looks at models, data and this host for tandemd: a "
+                           "ProbeRequest on standard input,\n"
+                           "a ProbeReply on standard output. tandemd and the CLI start it; it "
+                           "isn't meant to be run by hand.\n";
+
+int main(int argc, char **argv)
 {
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        printf("%s", help);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("tandem-probe %s\n", TANDEM_VERSION);
+        return 0;
+    }
     log_init("tandem-probe");
     alarm(ALARM_S);
     ProbeReply *reply = answer_stdin();

@@ -73,10 +73,20 @@ static int compare(const char *ours, const char *theirs, const struct replay_res
     return 1;
 }
 
+static const char help[] =
+    "tandem-replay LOG DB AFTER: what a tandemd did, run through the controller again.\n"
+    "LOG and DB: record-N.log and record-N.db of tandemd --record DIR. AFTER: the database that "
+    "it\n"
+    "left, record-(N+1).db or DATA_DIR/tandem.db. Exits 0 if the events are the same, 1 if not.\n";
+
 int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        printf("%s", help);
+        return 0;
+    }
     if (argc != 4) {
-        fprintf(stderr, "tandem-replay LOG DB AFTER\n");
+        fprintf(stderr, "%s", help);
         return 2;
     }
     char copy[4200];
