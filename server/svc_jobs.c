@@ -195,7 +195,7 @@ static int run_list(void *query, struct mail *m, struct error *err)
     const struct caller *who = call_caller(m->call);
     int32_t size = r->page_size < 1 ? 100 : r->page_size > PAGE_MAX ? PAGE_MAX : r->page_size;
     struct store_job_filter filter = {
-        .before_id = r->before_id, .limit = size, .by_turn = r->by_turn};
+        .name = r->name, .before_id = r->before_id, .limit = size, .by_turn = r->by_turn};
     for (size_t i = 0; i < r->n_states; i++) {
         filter.states |= 1u << r->states[i];
     }

@@ -1,9 +1,42 @@
 #include "clients/cli/job.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "clients/cli/args.h"
+
+static bool are_called(const ListJobsReply *r, const char *name)
+{
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        if (!r->jobs[i]->name || strcmp(r->jobs[i]->name, name) != 0) {
+            return false; /* a server that doesn't know the question */
+        }
+    }
+    return true;
+}
+
+const char *job_newest(struct cli *cli, const char *ref, char id[32])
+{
+    ListJobsRequest q = LIST_JOBS_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    struct error err;
+    q.name = (char *)(uintptr_t)ref;
+    q.has_all = q.has_page_size = q.all = 1;
+    q.page_size = 2;
+    if (strspn(ref, "0123456789") == strlen(ref) ||
+        cli_call(cli, "Jobs/List", &q.base, &list_jobs_reply__descriptor, &reply, &err)) {
+        return ref;
+    }
+    const ListJobsReply *r = (const ListJobsReply *)reply;
+    if (r->n_jobs > 1 && are_called(r, ref)) {
+        snprintf(id, 32, "%lld", (long long)r->jobs[0]->id);
+        fprintf(stderr, "tandem: several jobs are named %s: this is the newest, job %s\n", ref, id);
+        ref = id;
+    }
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return ref;
+}
 
 int job_get(struct cli *cli, const char *ref, Job **out, struct error *err)
 {

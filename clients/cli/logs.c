@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "clients/cli/args.h"
+#include "clients/cli/job.h"
 #include "clients/cli/follow.h"
 #include "clients/cli/terminal.h"
 #include "clients/cli/verbs.h"
@@ -161,7 +162,8 @@ static int run(struct cli *cli, int argc, char **argv)
     if (attempt > INT32_MAX) {
         return cli_usage(argv[0], "--attempt: too large");
     }
-    q.job = (char *)(uintptr_t)job;
+    char id[32];
+    q.job = (char *)(uintptr_t)job_newest(cli, job, id);
     q.has_rank = rank != NULL;
     q.rank = (int32_t)number;
     q.has_attempt = attempt_given;

@@ -382,6 +382,8 @@ static int run(struct cli *cli, int argc, char **argv)
     }
     struct curve c = {0};
     struct error err;
+    char id[32];
+    a.job = job_newest(cli, a.job, id);
     char *words = strdup(series ? series : "loss");
     bool all = !series && cli->format != FORMAT_PLOT;
     int code;

@@ -260,7 +260,8 @@ static int run(struct cli *cli, int argc, char **argv)
     }
     Job *job;
     struct error err;
-    if (job_get(cli, ref, &job, &err)) {
+    char id[32];
+    if (job_get(cli, job_newest(cli, ref, id), &job, &err)) {
         return cli_fail(&err);
     }
     if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {

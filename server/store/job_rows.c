@@ -279,6 +279,14 @@ static sqlite3_stmt *list_query(struct store *s, const struct store_job_filter *
 {
     int64_t before_id = f->before_id > 0 ? f->before_id : INT64_MAX, states = f->states;
     const char *tenant = f->tenant ? f->tenant : "";
+    if (f->name && *f->name) {
+        return sql_query(s, err,
+                         JOB_LIST("INDEXED BY jobs_by_name",
+                                  "j.name = ?5 AND (j.tenant = ?1 OR ?1 = '') AND j.id < ?2 AND "
+                                  "((?3 >> j.state) & 1 OR ?3 = 0)",
+                                  "j.id DESC") "?4",
+                         "tiiwt", tenant, before_id, states, f->limit, f->name);
+    }
     if (f->by_turn) {
         return sql_query(s, err,
                          JOB_LIST("INDEXED BY jobs_queued",

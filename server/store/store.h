@@ -74,6 +74,7 @@ int store_job_live(struct store *s, int64_t **ids, size_t *num, struct error *er
 struct store_job_filter {
     uint32_t states;    /* bit n = JobState n; 0 = all */
     const char *tenant; /* NULL = all */
+    const char *name;   /* NULL = all */
     int64_t before_id;  /* 0 = from the newest */
     int32_t limit;
     bool by_turn; /* those that wait, by priority and then id; states and before_id don't count */

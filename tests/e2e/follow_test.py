@@ -129,6 +129,28 @@ class Following(unittest.TestCase):
         self.assertEqual(rows, list(range(1, STEPS + 1)))
 
 
+class SameName(unittest.TestCase):
+    """Who only looks gets the newest of several jobs of a name, and is told so; who acts is asked."""
+
+    def test_the_newest_is_shown(self):
+        jobs = [server.submit(server.spec("again", steps=n)) for n in (2, 3)]
+        for job in jobs:
+            server.wait_state(job, "SUCCEEDED")
+        for words in (["show"], ["metrics", "-o", "csv"], ["logs", "--rank", "0"], ["cancel"]):
+            r = subprocess.run([programs / "tandem", words[0], "again", *words[1:], "--server",
+                                f"unix:{server.data}/tandemd.sock"], capture_output=True, text=True,
+                               timeout=DEADLINE)
+            if words == ["cancel"]:
+                self.assertEqual(r.returncode, 1)
+                self.assertIn("say which by its number", r.stderr)
+            else:
+                self.assertEqual(r.returncode, 0, r.stderr)
+                self.assertIn(f"several jobs are named again: this is the newest, job {jobs[1]}",
+                              r.stderr)
+            if words[0] == "metrics":
+                self.assertEqual(len(r.stdout.splitlines()), 4)
+
+
 class BusyJobs:
     """A server that ends each stream once, after its first message, for its limits."""
 

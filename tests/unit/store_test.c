@@ -183,6 +183,17 @@ static void a_job_is_found_by_number_and_by_a_name_that_fits_one(void **state)
     assert_int_equal(id, year);
     assert_int_equal(store_job_find(f->s, "twice", NULL, &id, &err), 0);
     assert_non_null(strstr(err.text, "several jobs are named \"twice\" (3, 2)"));
+    struct store_job_filter named = {.name = "twice", .limit = 10};
+    struct job_row *rows;
+    size_t num;
+    assert_int_equal(store_job_list(f->s, &named, &rows, &num, &err), 0);
+    assert_int_equal(num, 2);
+    assert_true(rows[0].id == 3 && rows[1].id == 2);
+    free(rows);
+    named.tenant = "other";
+    assert_int_equal(store_job_list(f->s, &named, &rows, &num, &err), 0);
+    assert_int_equal(num, 0);
+    free(rows);
     assert_int_equal(store_job_find(f->s, "none", NULL, &id, &err), 0);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     /* Scenario 14: another tenant's job doesn't exist. */
