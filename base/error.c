@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/printable.h"
+
 /* Drops a UTF-8 character that the end of the buffer cut in two. */
 static void cut_partial_utf8(char *text)
 {
@@ -31,6 +33,7 @@ format_text(char *text, const char *fmt, va_list ap)
     if (n >= ERROR_TEXT_MAX) {
         cut_partial_utf8(text);
     }
+    printable_utf8(text); /* a precision may have cut, too */
 }
 
 int error_set(struct error *err, enum error_code code, const char *fmt, ...)
@@ -112,10 +115,22 @@ int error_wrap(struct error *err, const char *fmt, ...)
 const char *error_code_name(enum error_code code)
 {
     static const char *const names[] = {
-        "OK",           "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",    "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
-        "UNIMPLEMENTED", "INTERNAL",      "UNAVAILABLE",       "DATA_LOSS",
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
         "UNAUTHENTICATED",
     };
     return (unsigned)code < sizeof names / sizeof *names ? names[code] : "UNKNOWN";

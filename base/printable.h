@@ -9,4 +9,8 @@
  * and tabs become blanks. */
 void printable_line(char *text, size_t len);
 
+/* In place: bytes that are no UTF-8, as where a buffer or a precision cut a character, become
+ * question marks. Readers of a message throw all of it away otherwise. */
+void printable_utf8(char *text);
+
 #endif

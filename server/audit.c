@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/printable.h"
 
 #define MINUTE_MS 60000
 
@@ -48,6 +49,7 @@ int audit_change(struct controller *c, const struct caller *who, struct error *e
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(object, sizeof object, fmt, ap);
+    printable_utf8(object);
     va_end(ap);
     const struct audit_row row = {.time_us = controller_wall_us(c),
                                   .tenant = who->tenant,

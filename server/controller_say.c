@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "server/controller_private.h"
 #include "server/job.h"
 #include "server/msg.h"
@@ -188,6 +189,7 @@ int controller_event(struct controller *c, struct job *j, const char *kind, cons
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    printable_utf8(text);
     msg_text(&e->message, text);
     if (step > 0) {
         MSG_SET(e, step, step);
@@ -227,6 +229,7 @@ int controller_move(struct controller *c, struct job *j, JobState to, const char
     j->row.target = 0;
     snprintf(j->row.cause, sizeof j->row.cause, "%s", cause);
     snprintf(j->row.message, sizeof j->row.message, "%s", message);
+    printable_utf8(j->row.message);
     j->row.ended_us = job_state_is_end(to) ? controller_wall_us(c) : 0;
     j->since_ms = j->moved_ms = c->now_ms;
     if (to == JOB_STARTING) {
@@ -243,7 +246,7 @@ int controller_move(struct controller *c, struct job *j, JobState to, const char
     MSG_SET(e, from, from);
     MSG_SET(e, to, to);
     msg_text(&e->cause, cause);
-    msg_text(&e->message, message);
+    msg_text(&e->message, j->row.message);
     if (j->row.step) {
         MSG_SET(e, step, j->row.step);
     }

@@ -5,6 +5,7 @@
 #include "server/svc_admin.h"
 
 #define QUOTA_DEVICES_MAX 131072
+#define QUOTA_WEIGHT_MIN 1e-6 /* a share of use stays finite */
 #define QUOTA_WEIGHT_MAX 1e6
 
 static int check_devices(const char *field, int64_t value, struct error *err)
@@ -26,8 +27,9 @@ static int take_quota(struct tenant_row *row, const SetQuotaRequest *r, struct e
         (r->has_max_devices && check_devices("max_devices", r->max_devices, err) != 0)) {
         return -1;
     }
-    if (r->has_weight && !(r->weight > 0 && r->weight <= QUOTA_WEIGHT_MAX)) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "weight: a number above 0, at most %.0f",
+    if (r->has_weight && !(r->weight >= QUOTA_WEIGHT_MIN && r->weight <= QUOTA_WEIGHT_MAX)) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "weight: a number above 0 (from %g), at most %.0f", QUOTA_WEIGHT_MIN,
                          QUOTA_WEIGHT_MAX);
     }
     row->quota_devices = r->has_devices ? r->devices : row->quota_devices;

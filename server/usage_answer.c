@@ -191,8 +191,8 @@ int usage_answer(struct store *s, const GetUsageRequest *r, const char *tenant, 
               : r->limit > JOBS_MAX ? JOBS_MAX
                                     : (size_t)r->limit;
     x.to_us = r->has_to_us && r->to_us < now_us ? r->to_us : now_us;
-    x.from_us = r->has_from_us ? r->from_us : x.to_us - DAY_US;
-    if (x.from_us < 0 || x.from_us > x.to_us) {
+    x.from_us = r->has_from_us ? r->from_us : x.to_us < 0 ? 0 : x.to_us - DAY_US;
+    if (x.to_us < 0 || x.from_us < 0 || x.from_us > x.to_us) {
         return error_set(err, ERR_INVALID_ARGUMENT,
                          "from_us: a time before to_us, and neither before 1970 nor to come");
     }

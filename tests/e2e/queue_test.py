@@ -80,6 +80,23 @@ class QueueTest(unittest.TestCase):
         s.jobs.Release(self.ref(job), timeout=DEADLINE)
         s.wait_state(job, "SUCCEEDED")
 
+    def test_the_reason_of_a_drain_may_be_of_any_letters(self):
+        """Texts are cut to their fields, and not in a letter: else no client could read the job."""
+        s = self.start()
+        node = s.cluster.ListNodes(M.cluster.ListNodesRequest(), timeout=DEADLINE).nodes[0].name
+        for before in ("", "a"):
+            job = s.submit(s.spec("moves", steps=100000, tags=["ms=20"]))
+            s.wait_state(job, "RUNNING")
+            wait_for("a step", lambda: s.get(job).step > 0)
+            s.cluster.Drain(M.cluster.DrainRequest(node=node, reason=before + "\u00e9" * 127),
+                            timeout=DEADLINE)
+            s.wait_state(job, "QUEUED")
+            self.assertIsInstance(s.get(job).message, str)
+            for text in [s.get(job).message] + [e.message for e in self.events(job)]:
+                self.assertIsInstance(text, str)
+            s.jobs.Cancel(self.ref(job), timeout=DEADLINE)
+            s.cluster.Undrain(M.cluster.DrainRequest(node=node), timeout=DEADLINE)
+
     def test_a_job_starts_when_those_it_waits_for_have_succeeded(self):
         """[24] after: JOB; also over a restart of the controller."""
         s = self.start()

@@ -215,7 +215,7 @@ class Quotas(unittest.TestCase):
         set_quota("red", devices=8, max_devices=8)
         big = 2 ** 63 - 1
         for fields in (dict(), dict(devices=-2), dict(devices=131073), dict(devices=big),
-                       dict(max_devices=-big - 1), dict(weight=0), dict(weight=-1),
+                       dict(max_devices=-big - 1), dict(weight=0), dict(weight=-1), dict(weight=1e-300),
                        dict(weight=float("nan")), dict(weight=float("inf")), dict(weight=1e7),
                        dict(max_devices=7), dict(devices=9)):
             code, words = outcome(lambda: set_quota("red", **fields))

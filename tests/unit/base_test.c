@@ -202,6 +202,30 @@ static void control_characters_are_taken_out_of_text(void **state)
     assert_string_equal(line, "a?]0;x?? b ??m \303\251\302\240?");
 }
 
+/* Whoever reads a message whose text is cut in a character throws all of it away. */
+static void what_is_no_utf_8_is_taken_out_of_text(void **state)
+{
+    (void)state;
+    static const char *const texts[][2] = {
+        {"", ""},
+        {"a\303\251\342\202\254\360\237\230\200\177", "a\303\251\342\202\254\360\237\230\200\177"},
+        {"a\303", "a?"},
+        {"a\342\202", "a??"},
+        {"\303)\251", "?)?"},
+        {"\300\200\340\200\200\355\240\200", "????????"},
+        {"\364\220\200\200\370", "?????"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%s", texts[i][0]);
+        printable_utf8(text);
+        assert_string_equal(text, texts[i][1]);
+    }
+    struct error err;
+    error_set(&err, ERR_NOT_FOUND, "no \"%.2s\"", "x\303\251");
+    assert_string_equal(err.text, "no \"x?\"");
+}
+
 /* What isn't a regular file is told at once: nobody waits for the other end of a FIFO. */
 static void a_file_to_append_to_is_a_file(void **state)
 {
@@ -296,6 +320,7 @@ int main(void)
         cmocka_unit_test(files_are_replaced_whole_and_read_with_a_bound),
         cmocka_unit_test(only_what_lies_in_a_folder_is_removed_with_it),
         cmocka_unit_test(control_characters_are_taken_out_of_text),
+        cmocka_unit_test(what_is_no_utf_8_is_taken_out_of_text),
         cmocka_unit_test(a_file_to_append_to_is_a_file),
         cmocka_unit_test(mailbox_delivers_all_in_each_senders_order),
     };
