@@ -52,6 +52,10 @@ def measure(server, recipe):
     return min(50000, max(200, int(1000 * recipe.seconds / times[len(times) // 4])))
 
 
+def matches(event, fields):
+    return all(event.HasField(k) and getattr(event, k) == v for k, v in fields.items())
+
+
 class Story:
     """What happens, in order; jobs are found by name in self.job."""
 
@@ -83,8 +87,7 @@ class Story:
 
     def wait_event(self, name, **fields):
         def seen():
-            return [e for e in self.get(name).events
-                    if all(getattr(e, k) == v for k, v in fields.items())]
+            return [e for e in self.get(name).events if matches(e, fields)]
         return wait_for(f"an event {fields} of {name}", seen)[-1]
 
     def ask_why(self, what, name, user=None):
@@ -277,8 +280,7 @@ class TheRun(unittest.TestCase):
     maxDiff = 2000
 
     def events(self, name, **fields):
-        return [e for e in story.get(name).events
-                if all(getattr(e, k) == v for k, v in fields.items())]
+        return [e for e in story.get(name).events if matches(e, fields)]
 
     # ---- what came of them -------------------------------------------------------------------
 
