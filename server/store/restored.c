@@ -218,6 +218,12 @@ static int end_attempts(struct store *s, struct error *err)
                : 0;
 }
 
+/* Nobody is on the way out for whom they were made. */
+static int end_claims(struct store *s, struct error *err)
+{
+    return sql_exec(s, err, "UPDATE jobs SET claim = '' WHERE claim <> ''", "");
+}
+
 static int settle(struct store *s, sqlite3 *old, struct store_seen *seen, size_t num,
                   struct error *err)
 {
@@ -229,8 +235,8 @@ static int settle(struct store *s, sqlite3 *old, struct store_seen *seen, size_t
         return -1;
     }
     if (raise_sequences(s, old, last_job, err) != 0 || keep_refusals(s, old, err) != 0 ||
-        end_attempts(s, err) != 0 || settle_jobs(s, seen, num, err) != 0 ||
-        store_commit(s, err) != 0) {
+        end_attempts(s, err) != 0 || end_claims(s, err) != 0 ||
+        settle_jobs(s, seen, num, err) != 0 || store_commit(s, err) != 0) {
         store_rollback(s);
         return -1;
     }

@@ -162,8 +162,8 @@ static void use_is_made_from_rows_at_the_start(void **state)
     tenants_free(all);
 }
 
-/* [10] What ran when the backup was made counts up to the last word of it, once, and holds nothing.
- */
+/* [10] What ran when the backup was made counts up to the last word of it, once, and holds nothing;
+ * nothing is kept for who waited for that. */
 static void a_restored_database_holds_no_devices(void **state)
 {
     struct store_fixture *f = *state;
@@ -176,12 +176,18 @@ static void a_restored_database_holds_no_devices(void **state)
     e.time_us = 45 * SECOND;
     e.kind = (char *)(uintptr_t) "note";
     CHECK(store_event_insert(f->s, &e, NULL));
+    int64_t waits = put_job(f->s, "red");
+    CHECK(store_job_set_claim(f->s, waits, "host:0-1", NULL));
     store_close(f->s);
     CHECK(store_restored(f->path, NULL, NULL, 0, NULL));
     CHECK(store_open(&f->s, f->path, NULL));
     struct found all = between(f->s, "red", 0, INT64_MAX);
     assert_int_equal(all.live, 0);
     assert_int_equal(all.device_us, 2 * (10 + 15) * SECOND);
+    struct buf claim = {0};
+    assert_int_equal(store_job_claim(f->s, waits, &claim, NULL), 1);
+    assert_string_equal(claim.data, "");
+    buf_free(&claim);
 }
 
 int main(void)
