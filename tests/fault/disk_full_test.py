@@ -6,6 +6,7 @@ own, so that the small disk goes with the test."""
 import os
 import pathlib
 import signal
+import sqlite3
 import subprocess
 import sys
 import unittest
@@ -137,6 +138,55 @@ class DiskFull(unittest.TestCase):
         self.assertEqual(self.s.curve(job), want(60))
 
     # A rank dies meanwhile: its restart waits for room and costs one of the budget, not all.
+    def change(self, call, request):
+        """Whether it was done: what can't be written isn't, and says so."""
+        try:
+            call(request, timeout=DEADLINE)
+            return True
+        except grpc.RpcError as e:
+            self.assertEqual(e.code(), grpc.StatusCode.RESOURCE_EXHAUSTED, e.details())
+            return False
+
+    # What was decided and not written down has not happened: no device is drained, claimed, or given
+    # up for it; and it is decided again when there is room.
+    def test_a_drain_and_a_preemption_wait_for_room(self):
+        s = self.s
+        self.assertEqual(s.stop(), 0)
+        s.args += ["--scheduler", "min_run_s=0"]
+        s.start()
+        victim = s.submit(s.spec("victim", steps=100000, devices=4, tags=["ms=20"]))
+        wait_for("step 3", lambda: s.get(victim).step >= 3)
+        spec = s.spec("first", steps=100000, devices=4, tags=["ms=20"])
+        spec.priority, spec.hold = "high", True
+        first = s.submit(spec)
+        node = s.cluster.ListNodes(m.cluster.ListNodesRequest(), timeout=DEADLINE).nodes[0].name
+        drain = m.cluster.DrainRequest(node=node, device=0)
+        self.fill()
+        wait_for("a drain that can't be kept", lambda: not (
+            self.change(s.cluster.Undrain, drain) and self.change(s.cluster.Drain, drain)))
+        wait_for("a release that can't be kept", lambda: not (
+            self.change(s.jobs.Release, m.jobs.JobRef(job=str(first))) and
+            self.change(s.jobs.Hold, m.jobs.JobRef(job=str(first)))))
+        for round in range(3):  # full and not, while one stops and the other comes
+            self.make_room()
+            wait_for("room", lambda: self.change(s.cluster.Undrain, drain))
+            if s.state(first) == "JOB_HELD":
+                wait_for("room", lambda: self.change(s.jobs.Release, m.jobs.JobRef(job=str(first))))
+            self.fill()
+        self.make_room()
+        s.wait_state(first, "RUNNING")
+        wait_for("room", lambda: self.change(s.cluster.Drain, drain))
+        s.wait_state(first, "QUEUED")
+        self.assertEqual(s.state(victim), "JOB_QUEUED")
+        devices = s.cluster.ListNodes(m.cluster.ListNodesRequest(), timeout=DEADLINE).nodes[0].devices
+        self.assertEqual([d.drained for d in devices], [True, False, False, False])
+        self.assertEqual([(d.job_id, d.claimed_by) for d in devices], [(0, 0)] * 4)
+        self.assertEqual(s.get(first).evictions, 0)
+        with sqlite3.connect(s.data / "tandem.db") as db:
+            wrong = db.execute("SELECT job, number FROM attempts WHERE device_us <> "
+                               "num_devices * (gone_us - created_us) OR condition <> 5").fetchall()
+        self.assertEqual(wrong, [])
+
     def test_a_restart_waits_for_room(self):
         job = self.s.submit(self.s.spec("dies", steps=100, tags=["ms=20"], max_restarts=2,
                                         first_backoff_s=0.01))
