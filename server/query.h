@@ -9,6 +9,7 @@ struct query {
     struct store *reader; /* owned */
     char data_dir[4096];
     struct worker *worker;
+    int64_t usage_rest_ms; /* sums of use are refused until then: the last one took long */
 };
 
 int query_new(struct query **out, struct store *reader, const char *data_dir, struct error *err);
