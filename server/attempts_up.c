@@ -141,14 +141,14 @@ static double or_nan(protobuf_c_boolean has, double value)
     return has ? value : (double)NAN;
 }
 
-/* What a step takes, smoothed; by the clock where it isn't told. */
+/* By the clock where it isn't told. */
 static void set_pace(const struct controller *c, struct job *j, const StepMetrics *m)
 {
     int64_t now_ms = controller_now_ms(c), steps = m->step - j->row.step;
     double took_ms = j->step_at_ms ? (double)(now_ms - j->step_at_ms) / (double)steps : 0;
     took_ms = m->has_step_ms && m->step_ms > 0 ? m->step_ms : took_ms;
     if (took_ms > 0 && took_ms < 1e12) {
-        j->pace_ms = j->pace_ms > 0 ? 0.8 * j->pace_ms + 0.2 * took_ms : took_ms;
+        job_pace_add(&j->pace, took_ms);
     }
     j->step_at_ms = now_ms;
 }
@@ -170,9 +170,13 @@ static int on_metrics(struct controller *c, struct job *j, const StepMetrics *up
         set_pace(c, j, &m);
         j->row.step = m.step;
         j->row.loss = or_nan(m.has_loss, m.loss);
-        j->row.step_ms = or_nan(m.has_step_ms, m.step_ms);
-        j->row.tokens_per_s = or_nan(m.has_tokens_per_s, m.tokens_per_s);
-        j->row.mfu = or_nan(m.has_mfu, m.mfu);
+        /* A single step says little on a busy host: what is left, and how fast, goes by the pace.
+         */
+        double smooth =
+            j->pace.step_ms > 0 && m.has_step_ms && m.step_ms > 0 ? m.step_ms / j->pace.step_ms : 1;
+        j->row.step_ms = j->pace.step_ms > 0 ? j->pace.step_ms : (double)NAN;
+        j->row.tokens_per_s = or_nan(m.has_tokens_per_s, m.tokens_per_s * smooth);
+        j->row.mfu = or_nan(m.has_mfu, m.mfu * smooth);
     }
     struct feed_mail *f = feed_mail_new(j->row.id, j->row.tenant);
     f->metrics = msg_new(&step_metrics__descriptor);

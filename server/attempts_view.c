@@ -171,8 +171,8 @@ static int64_t end_of(const struct controller *c, const struct job *j, int64_t h
         end_ms = later(j->moved_ms + STOPS_MS, now_ms);
     } else if (j->row.state != JOB_RUNNING && j->row.state != JOB_STARTING) {
         end_ms = later(j->since_ms + LEAVES_MS, now_ms);
-    } else if (j->pace_ms > 0 && (double)left * j->pace_ms < 1e15) {
-        end_ms = now_ms + (int64_t)((double)left * j->pace_ms) + LEAVES_MS;
+    } else if (j->pace.step_ms > 0 && (double)left * j->pace.step_ms < 1e15) {
+        end_ms = now_ms + (int64_t)((double)left * j->pace.step_ms) + LEAVES_MS;
     }
     return end_ms < hard_end_ms ? end_ms : hard_end_ms;
 }

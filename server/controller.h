@@ -12,6 +12,7 @@
 #include "server/allowed.h"
 #include "server/feed.h"
 #include "server/held_set.h"
+#include "server/job.h"
 #include "server/launching.h"
 #include "server/mail.h"
 #include "server/probing.h"
@@ -40,7 +41,7 @@ struct job {
     /* Guesses for the scheduler: nothing is put back. */
     int64_t saved_ms; /* when its newest checkpoint came */
     int64_t step_at_ms;
-    double pace_ms;    /* a step takes so long; 0 = not known */
+    struct job_pace pace;
     int64_t mem_bytes; /* of a rank; 0 = not known, -1 = not looked at yet */
     int64_t not_before_ms;
     int32_t tenant;     /* index in controller_tenants */

@@ -109,7 +109,9 @@ static void take_over_devices(struct controller *c, struct job *j)
     j->began_ms = c->now_ms;
     j->began_before = true;
     /* Until it tells of a step: else nobody would know when those that wait may start. */
-    j->pace_ms = j->row.step_ms > 0 && j->row.step_ms < 1e12 ? j->row.step_ms : 0;
+    if (j->row.step_ms > 0 && j->row.step_ms < 1e12) {
+        job_pace_add(&j->pace, j->row.step_ms);
+    }
     tenants_charge(c->tenants, j->tenant, j->row.devices, held_ms, 0, c->now_ms);
     tenants_hold(c->tenants, j->tenant, j->row.devices, c->now_ms);
 }

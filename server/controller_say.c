@@ -1,5 +1,6 @@
 /* What a handler of mail does with the controller: looks around, moves a job, says things that go
  * out behind the commit. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -235,7 +236,8 @@ int controller_move(struct controller *c, struct job *j, JobState to, const char
     if (to == JOB_STARTING) {
         j->attempt_ms = j->saved_ms = c->now_ms;
         j->step_at_ms = 0;
-        j->pace_ms = 0;
+        j->pace = (struct job_pace){0};
+        j->row.step_ms = j->row.tokens_per_s = j->row.mfu = (double)NAN; /* the last attempt's */
     }
     if (to != JOB_QUEUED && j->claim.now) {
         controller_set_claim(c, j, NULL); /* only who waits keeps others waiting */

@@ -61,15 +61,24 @@ bool job_dir(char *out, size_t size, const char *data_dir, int64_t id)
     return n > 0 && (size_t)n < size;
 }
 
+void job_pace_add(struct job_pace *p, double took_ms)
+{
+    const double over_ms = 10000;
+    double before = p->num_steps * over_ms / (over_ms + took_ms);
+    p->step_ms = (p->step_ms * before + took_ms) / (before + 1);
+    p->num_steps = before + 1;
+}
+
 static void set_curve(Job *j, const struct job_row *r)
 {
     if (!isnan(r->loss)) {
         MSG_SET(j, loss, r->loss);
     }
-    if (!isnan(r->tokens_per_s)) {
+    bool waits = r->state == JOB_QUEUED || r->state == JOB_HELD;
+    if (!isnan(r->tokens_per_s) && !waits) {
         MSG_SET(j, tokens_per_s, r->tokens_per_s);
     }
-    if (!isnan(r->mfu)) {
+    if (!isnan(r->mfu) && !waits) {
         MSG_SET(j, mfu, r->mfu);
     }
     if (r->state == JOB_RUNNING && !isnan(r->step_ms)) {

@@ -80,7 +80,7 @@ static double median(const struct curve *c, size_t series)
     return m;
 }
 
-/* Of the latest step while it runs; then of a step like most. */
+/* As of late while it runs; then of a step like most. */
 static void print_speed(const struct cli *cli, const Job *j, const struct curve *c)
 {
     char h[HUMAN_MAX];

@@ -44,11 +44,37 @@ static void ends_are_succeeded_failed_and_cancelled(void **state)
     assert_string_equal(job_state_name(JOB_RUNNING), "RUNNING");
 }
 
+/* One slow step of many says nothing of what is left; a change that stays is seen within a minute.
+ */
+static void the_pace_is_that_of_the_last_seconds(void **state)
+{
+    (void)state;
+    struct job_pace p = {0};
+    job_pace_add(&p, 900); /* the first is slow */
+    assert_true(p.step_ms == 900);
+    for (int i = 0; i < 60 * 200; i++) {
+        job_pace_add(&p, 5);
+    }
+    assert_true(p.step_ms > 4.9 && p.step_ms < 6);
+    job_pace_add(&p, 1000);
+    assert_true(p.step_ms < 7);
+    for (int i = 0; i < 60; i++) {
+        job_pace_add(&p, 1000);
+    }
+    assert_true(p.step_ms > 500);
+    /* Where a step takes minutes it is the last ones alone. */
+    for (int i = 0; i < 3; i++) {
+        job_pace_add(&p, 120000);
+    }
+    assert_true(p.step_ms > 110000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_these_moves_are_allowed),
         cmocka_unit_test(ends_are_succeeded_failed_and_cancelled),
+        cmocka_unit_test(the_pace_is_that_of_the_last_seconds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
