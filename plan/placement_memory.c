@@ -91,17 +91,29 @@ static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64
                          struct error *err)
 {
     const MemoryEstimate *m = plan->memory;
-    int64_t state = m->params_bytes + m->grads_bytes + m->optimizer_bytes;
-    struct buf mend = {0};
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } parts[] = {
+        {"weights, gradients and optimizer", m->params_bytes + m->grads_bytes + m->optimizer_bytes},
+        {"copy for saving", m->snapshot_bytes},
+        {"activations", m->activations_bytes},
+        {"logits", m->logits_bytes},
+        {"gathered", m->gathered_bytes},
+        {"overhead", m->overhead_bytes},
+    };
+    struct buf list = {0}, mend = {0};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i].bytes > 0) {
+            buf_printf(&list, "%s%s %.2f", list.len ? ", " : "", parts[i].name, gb(parts[i].bytes));
+        }
+    }
     mend_words(plan, &mend);
     int rc =
         error_set(err, ERR_FAILED_PRECONDITION,
-                  "memory: %s needs %.2f GB and has %.2f: %.2f GB too little (a rank: weights, "
-                  "gradients and optimizer %.2f, copy for saving %.2f, activations %.2f, logits "
-                  "%.2f, gathered %.2f, overhead %.2f); %s",
-                  what, gb(need), gb(have), gb(need - have), gb(state), gb(m->snapshot_bytes),
-                  gb(m->activations_bytes), gb(m->logits_bytes), gb(m->gathered_bytes),
-                  gb(m->overhead_bytes), mend.data);
+                  "memory: %s needs %.2f GB and has %.2f: %.2f GB too little (a rank: %s); %s",
+                  what, gb(need), gb(have), gb(need - have), list.len ? list.data : "", mend.data);
+    buf_free(&list);
     buf_free(&mend);
     return rc;
 }

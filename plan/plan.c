@@ -167,7 +167,9 @@ static void add_notes(Plan *plan)
     const TrainingSpec *t = plan->spec->training;
     double samples = (double)plan->total_steps * (double)t->global_batch_size;
     double passes = samples / (double)plan->samples_per_epoch;
-    plan_add_note(plan, "%.3g passes over the data (%lld samples of %lld tokens)", passes,
+    char words[32];
+    snprintf(words, sizeof words, passes < 999.5 ? "%.3g" : "%.0f", passes);
+    plan_add_note(plan, "%s passes over the data (%lld samples of %lld tokens)", words,
                   (long long)plan->samples_per_epoch, (long long)t->seq_len);
     if (t->global_batch_size > plan->samples_per_epoch) {
         plan_add_note(plan,

@@ -69,7 +69,8 @@ static int check_type(const Plan *plan, const ClusterSpec *cluster, struct error
         found = found || strcmp(types[i], r->type) == 0;
         buf_printf(&list, "%s%s", i ? ", " : "", types[i]);
     }
-    const char *near = text_nearest(r->type, types);
+    /* Of one alone it is said already. */
+    const char *near = num > 1 ? text_nearest(r->type, types) : NULL;
     int rc = found
                  ? 0
                  : error_set(err, ERR_FAILED_PRECONDITION,

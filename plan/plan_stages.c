@@ -138,12 +138,12 @@ static int stage_memory(const Plan *plan, int32_t idx, MemoryEstimate *out, stru
     return 0;
 }
 
-/* "memory by stage, GB: 0 52.1, 1-14 50.0, 15 51.3"; equal neighbours in one. */
+/* "memory by stage: 0: 52.1 GB, 1-14: 50.0 GB, 15: 51.3 GB"; equal neighbours in one. */
 static void note_stages(Plan *plan, const int64_t *totals)
 {
     struct buf b = {0};
     size_t runs = 0;
-    buf_puts(&b, "memory by stage, GB:");
+    buf_puts(&b, "memory by stage:");
     for (size_t i = 0, end; i < plan->n_stages; i = end) {
         for (end = i + 1; end < plan->n_stages && totals[end] == totals[i]; end++) {
         }
@@ -155,7 +155,7 @@ static void note_stages(Plan *plan, const int64_t *totals)
         if (end > i + 1) {
             buf_printf(&b, "-%zu", end - 1);
         }
-        buf_printf(&b, " %.2f", (double)totals[i] / 1e9);
+        buf_printf(&b, ": %.1f GB", (double)totals[i] / 1e9);
     }
     plan_add_note(plan, "%s", b.data);
     buf_free(&b);

@@ -1,4 +1,5 @@
 /* tandem plan: what a job would be, without a server. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,14 @@ static int fail(const struct planning *p, struct error *err)
     return job_file_place(&p->file, err) ? -1 : error_wrap(err, "%s", p->file.name);
 }
 
+/* A host has few devices; most want to know of others. */
+static void add_hint(struct error *err)
+{
+    size_t len = strlen(err->text);
+    snprintf(err->text + len, sizeof err->text - len,
+             " (this host's cores; --cluster FILE plans on other devices)");
+}
+
 static int make_plan(struct planning *p, const char *file, const char *cluster_file,
                      const struct arg_texts *sets, struct error *err)
 {
@@ -71,7 +80,12 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
                             .cluster = p->cluster,
                             .unbuilt = &p->unbuilt};
     if (plan_build(&in, &p->plan, err) != 0) {
-        return fail(p, err);
+        bool lacks = !cluster_file && strstr(err->text, "resources.devices:");
+        fail(p, err);
+        if (lacks) {
+            add_hint(err);
+        }
+        return -1;
     }
     p->summary = plan_summary(p->plan);
     return 0;
@@ -131,11 +145,14 @@ const struct verb verb_plan = {
     .name = "plan",
     .args = "FILE [--cluster FILE] [--set a.b=c]... [--top K]",
     .help = "say what a job would be: layout, memory, time; needs no server",
-    .text = "Without --cluster the devices are this host's cores. --cluster takes a file like\n"
-            "examples/cluster.yaml. Any layout is answered for; what can't be run yet is said at "
-            "the end.\n"
-            "--top K shows the K best layouts; a job file that gives its\n"
-            "layout has one. -o json prints the whole plan, as ranks get it.\n\n"
-            "  tandem plan job.yaml --set parallel.data=4\n",
+    .text =
+        "Without --cluster the devices are this host's cores. --cluster takes a file like\n"
+        "examples/cluster.yaml. Any layout is answered for; what can't be run yet is said at "
+        "the end.\n"
+        "--top K shows the K best layouts; a job file that gives its layout, as all do for now, "
+        "has one.\n"
+        "-o json prints the whole plan, as ranks get it.\n\n"
+        "  tandem plan job.yaml --set parallel.data=4\n"
+        "  tandem plan job.yaml --cluster examples/cluster-dgx.yaml --set parallel.tensor=8\n",
     .run = run,
 };

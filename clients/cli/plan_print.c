@@ -21,9 +21,9 @@ static void print_model(const Plan *plan, const PlanSummary *summary)
 static void print_layout(const Plan *plan, const PlanSummary *summary)
 {
     long long ranks = (long long)plan->mesh->num_ranks;
-    printf("layout     %s on %lld device%s, backend %s, %d thread%s a rank\n", summary->layout,
-           ranks, ranks == 1 ? "" : "s", plan->backend, plan->threads_per_rank,
-           plan->threads_per_rank == 1 ? "" : "s");
+    printf("layout     %s on %lld device%s, %s, backend %s, %d thread%s a rank\n", summary->layout,
+           ranks, ranks == 1 ? "" : "s", plan->spec->training->precision, plan->backend,
+           plan->threads_per_rank, plan->threads_per_rank == 1 ? "" : "s");
 }
 
 /* Runs of ranks on one node: "alpha:0-3, beta:0-3". */
@@ -134,8 +134,11 @@ static void print_compute(const Plan *plan)
     if (step_s <= 0) {
         return;
     }
-    printf("time       about %s a step, %s in all: MFU %.0f %% of %s/s a rank (a prediction)\n",
-           time_words(a, step_s), time_words(b, step_s * (double)plan->total_steps),
+    double tokens = (double)t->global_batch_size * (double)t->seq_len;
+    printf("time       about %s a step, %s tokens/s, %s in all (a prediction)\n",
+           time_words(a, step_s), human_count(c, tokens / step_s),
+           time_words(b, step_s * (double)plan->total_steps));
+    printf(INDENT "MFU %.0f %% of %s/s a rank\n",
            plan->cost ? plan->cost->mfu * 100 : PLAN_ASSUMED_MFU * 100,
            flops_words(c, plan->peak_flops));
     if (plan->cost) {
@@ -143,8 +146,32 @@ static void print_compute(const Plan *plan)
     }
 }
 
-static void print_memory(const MemoryEstimate *m)
+/* What the smallest of the devices has; 0 = not known, as where ranks share their host's. */
+static int64_t device_memory(const Plan *plan, const ClusterSpec *cluster)
 {
+    int64_t least = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n_placement; i++) {
+        const RankPlacement *p = plan->placement[i];
+        /* Neighbours in rank are on one node or on neighbours, mostly. */
+        for (size_t tried = 0; strcmp(cluster->nodes[n]->name, p->node) != 0; tried++) {
+            ASSERT(tried < cluster->n_nodes);
+            n = (n + 1) % cluster->n_nodes;
+        }
+        for (size_t k = 0; k < cluster->nodes[n]->n_devices; k++) {
+            const DeviceInfo *d = cluster->nodes[n]->devices[k];
+            if (d->index == p->device && d->mem_bytes > 0 && (!least || d->mem_bytes < least)) {
+                least = d->mem_bytes;
+            }
+        }
+    }
+    return least;
+}
+
+static void print_memory(const Plan *plan, const ClusterSpec *cluster)
+{
+    const MemoryEstimate *m = plan->memory;
+    int64_t have = device_memory(plan, cluster);
     const struct {
         const char *name;
         int64_t bytes;
@@ -156,6 +183,9 @@ static void print_memory(const MemoryEstimate *m)
     };
     char n[HUMAN_MAX];
     printf("memory     %s a rank", human_bytes(n, (double)m->total_bytes));
+    if (have > 0) {
+        printf(", a device has %s", human_bytes(n, (double)have));
+    }
     if (m->shared_bytes > 0) {
         printf("; of that in shared memory %s", human_bytes(n, (double)m->shared_bytes));
     }
@@ -183,8 +213,11 @@ static void print_steps(const Plan *plan)
         actions += plan->stages[i]->n_actions;
         buckets += plan->stages[i]->n_buckets;
     }
-    printf("step       %zu actions, %zu gradient bucket%s", actions, buckets,
-           buckets == 1 ? "" : "s");
+    printf("step       ");
+    if (actions > 0) { /* none where the runtime has no schedule for the layout yet */
+        printf("%zu actions, ", actions);
+    }
+    printf("%zu gradient bucket%s", buckets, buckets == 1 ? "" : "s");
     if (plan->n_stages > 1) {
         printf(" over %zu stages", plan->n_stages);
     }
@@ -199,7 +232,7 @@ void plan_print(const Plan *plan, const PlanSummary *summary, const ClusterSpec 
     print_mesh(plan, cluster);
     print_batch(plan);
     print_compute(plan);
-    print_memory(plan->memory);
+    print_memory(plan, cluster);
     print_steps(plan);
     print_lines("notes      ", plan->notes, plan->n_notes);
     if (plan->n_unbuilt > 0) {

@@ -85,7 +85,7 @@ static void a_plan_is_shown_in_a_few_lines(void **state)
     int code = tandem_plan(args, &out);
     assert_says(&out, "model (llama), 110k parameters, stored as F32");
     assert_int_equal(code, 0);
-    assert_says(&out, "data 2 on 2 devices, backend cpu, 4 threads a rank");
+    assert_says(&out, "data 2 on 2 devices, fp32, backend cpu, 4 threads a rank");
     assert_says(&out, "alpha:0-1");
     assert_says(&out, "2 ranks x 4 micro-batches of 1");
     assert_says(&out, "569 kFLOP a token");
@@ -152,9 +152,15 @@ static void no_cluster_means_this_host(void **state)
     char args[512];
     snprintf(args, sizeof args, "%s --set parallel.data=1", job);
     int code = tandem_plan(args, &out);
-    assert_says(&out, "data 1 on 1 device, backend cpu");
+    assert_says(&out, "data 1 on 1 device, fp32, backend cpu");
     assert_says(&out, "FLOP/s a rank");
+    assert_says(&out, " tokens/s, ");
     assert_int_equal(code, 0);
+    /* Who means another cluster is told how to name it. */
+    snprintf(args, sizeof args, "%s --set parallel.data=4096 --set training.global_batch_size=4096",
+             job);
+    assert_int_equal(tandem_plan(args, &out), 1);
+    assert_says(&out, "--cluster FILE plans on other devices");
     buf_free(&out);
 }
 
