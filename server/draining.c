@@ -137,13 +137,15 @@ int draining_on_drain(void *controller, struct mail *m, struct error *err)
     if (find_target(c, r, false, &t, err) != 0 || check_reason(reason, err) != 0) {
         return -1;
     }
+    const struct drain_row *before = drains_find(controller_topology(c)->drains, t.host, t.index);
     struct drain_row row;
     memset(&row, 0, sizeof row);
     row.device = t.index;
     row.time_us = controller_wall_us(c);
     row.let_finish = r->let_finish;
     snprintf(row.node, sizeof row.node, "%s", t.host);
-    snprintf(row.reason, sizeof row.reason, "%s", reason);
+    snprintf(row.reason, sizeof row.reason, "%s", *reason || !before ? reason : before->reason);
+    reason = row.reason; /* the one that it had, unless another is given */
     snprintf(row.user, sizeof row.user, "%s", who->user);
     if (store_drain_put(controller_store(c), &row, err) != 0 ||
         audit_change(c, who, err, "%s: %s%s", t.name, *reason ? reason : "no reason given",

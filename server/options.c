@@ -20,7 +20,7 @@ static const char help[] =
     "       tandemd --config FILE [--check]\n"
     "       tandemd --restore FILE --data-dir DIR\n"
     "\n"
-    "  --dev            one implicit admin; no tenants, no TLS, this host only\n"
+    "  --dev            one implicit admin; no TLS, this host only\n"
     "  --data-dir DIR   database, job folders, sockets, tokens; made if it isn't there (0700); on "
     "a\n"
     "                   local disk; one server at a time\n"

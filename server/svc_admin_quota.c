@@ -36,10 +36,11 @@ static int take_quota(struct tenant_row *row, const SetQuotaRequest *r, struct e
     row->max_devices = r->has_max_devices ? r->max_devices : row->max_devices;
     row->weight = r->has_weight ? r->weight : row->weight;
     if (row->max_devices >= 0 && row->max_devices < row->quota_devices) {
-        return error_set(err, ERR_INVALID_ARGUMENT,
-                         "max_devices: %lld is less than the quota of %lld: at least the quota, or "
-                         "-1 for no limit",
-                         (long long)row->max_devices, (long long)row->quota_devices);
+        return error_set(
+            err, ERR_INVALID_ARGUMENT,
+            "max_devices: a maximum of %lld is less than the quota of %lld: raise both, "
+            "or set no maximum",
+            (long long)row->max_devices, (long long)row->quota_devices);
     }
     return 0;
 }

@@ -67,8 +67,10 @@ static struct usage_figures look_at_cluster(struct controller *c)
     ASSERT(holders);
     controller_holders(c, holders);
     for (int64_t i = 0; i < f.num_devices; i++) {
+        bool is_drained = drained && drained[i];
         f.num_used += holders[i] != 0;
-        f.num_drained += drained && drained[i];
+        f.num_drained += is_drained;
+        f.num_free += holders[i] == 0 && !is_drained;
     }
     free(holders);
     return f;

@@ -128,6 +128,9 @@ static int run_why(void *controller, struct mail *m, struct error *err)
     } else {
         const char *state = job_state_name(j->row.state);
         add_reason(reply, ": ", state, strcasecmp(state, j->row.cause) ? j->row.cause : "");
+        if (j->row.state == JOB_HELD) {
+            add_reason(reply, "", "kept out of the queue until it is released", "");
+        }
         if (j->row.state == JOB_PAUSED) {
             add_reason(reply, "", "a resume goes on from its newest checkpoint", "");
         }

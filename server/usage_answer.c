@@ -161,6 +161,7 @@ static void set_figures(struct question *x, const struct usage_figures *f, bool 
     if (is_admin) {
         double all_s = (double)f->num_devices * (double)(x->to_us - x->from_us) / 1e6;
         MSG_SET(r, num_used, f->num_used);
+        MSG_SET(r, num_free, f->num_free);
         if (all_s > 0) {
             MSG_SET(r, utilisation, usage_seconds(&x->total) / all_s);
         }

@@ -6,7 +6,7 @@
 
 /* The cluster at the moment. */
 struct usage_figures {
-    int64_t num_devices, num_drained, num_used;
+    int64_t num_devices, num_drained, num_used, num_free;
 };
 
 /* tenant: NULL = all. is_admin: with what concerns all tenants. The caller frees *out. */

@@ -26,11 +26,17 @@ static void print(const struct drain_target *t, const NodeInfo *node, bool let_f
 {
     char name[DRAIN_NODE_MAX + 16];
     size_t num = 0, used = 0;
+    const char *reason = NULL;
     drain_name(t, name, sizeof name);
     for (size_t i = 0; i < node->n_devices; i++) {
-        num += drain_is_target(t, node->devices[i]);
+        if (drain_is_target(t, node->devices[i])) {
+            num++;
+            reason = node->devices[i]->reason;
+        }
     }
-    printf("%s is drained: %zu device%s that no new job gets\n", name, num, num == 1 ? "" : "s");
+    bool has_reason = reason && reason[0];
+    printf("%s is drained%s%s%s: %zu device%s that no new job gets\n", name, has_reason ? " (" : "",
+           has_reason ? reason : "", has_reason ? ")" : "", num, num == 1 ? "" : "s");
     for (size_t i = 0; i < node->n_devices; i++) {
         const DeviceInfo *d = node->devices[i];
         size_t of_job = d->job_id > 0 && drain_is_target(t, d) ? count_of_job(t, node, i) : 0;
@@ -100,7 +106,7 @@ const struct verb verb_drain = {
             "stopped within the server's grace (scheduler.grace_s) is killed and goes on from its "
             "last\n"
             "checkpoint. The node can be taken away once `tandem nodes NODE` shows no job on it.\n"
-            "Draining what is drained changes the reason. For admins.\n\n"
+            "Draining what is drained changes the reason, if one is given. For admins.\n\n"
             "  tandem drain alpha:2 --reason 'ECC errors'\n"
             "  tandem drain alpha --let-finish --reason 'new disks on Monday'\n",
     .run = run,

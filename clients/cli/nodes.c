@@ -234,7 +234,7 @@ static int run(struct cli *cli, int argc, char **argv)
 
 const struct verb verb_nodes = {
     .name = "nodes",
-    .args = "[NODE...]",
+    .args = "[NODE...] [--devices] [--cluster FILE] [--host]",
     .help = "list nodes and devices, and who uses them",
     .text =
         "  NODE             its devices, each in a line\n"

@@ -1,4 +1,5 @@
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "clients/cli/args.h"
@@ -42,7 +43,20 @@ static int run(struct cli *cli, int argc, char **argv)
     q.job = (char *)(uintptr_t)words[0];
     q.has_priority = 1;
     q.priority = (int32_t)priority;
-    return job_change(cli, "Jobs/SetPriority", &q.base);
+    ProtobufCMessage *reply;
+    struct error err;
+    if (cli_call(cli, "Jobs/SetPriority", &q.base, &job__descriptor, &reply, &err)) {
+        return cli_fail(&err);
+    }
+    const Job *job = (const Job *)reply;
+    if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
+        cli_print_message(cli, reply);
+    } else {
+        printf("job %lld (%s) %s, priority %d\n", (long long)job->id, job->name ? job->name : "",
+               job_state_word(job->state), job->priority);
+    }
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return EXIT_DONE;
 }
 
 const struct verb verb_priority = {
@@ -50,7 +64,7 @@ const struct verb verb_priority = {
     .args = "JOB P",
     .help = "change a job's place in the queue",
     .text = "P is low (250), normal (500), high (750) or a number from 0 to 1000; higher starts "
-            "first.\nA job that runs isn't touched.\n\n"
+            "first.\nA job that runs runs on.\n\n"
             "  tandem priority 7 high\n",
     .run = run,
 };

@@ -39,6 +39,17 @@ static void print_head(const struct cli *cli, const Job *j)
     }
 }
 
+/* While it matters: of one that waits, and where it isn't that of most. */
+static void print_priority(const struct cli *cli, const Job *j)
+{
+    const int32_t normal = 500;
+    bool waits = j->state == JOB_QUEUED || j->state == JOB_HELD;
+    if (!job_has_ended(j->state) && (waits || j->priority != normal)) {
+        show_label(cli, "priority");
+        printf("%d%s\n", j->priority, j->priority == normal ? " (normal)" : "");
+    }
+}
+
 static void print_progress(struct cli *cli, const Job *j)
 {
     char h[HUMAN_MAX];
@@ -71,8 +82,8 @@ static void print_layout(const struct cli *cli, const Job *j)
         printf(", %d restart%s", j->restarts, j->restarts == 1 ? "" : "s");
     }
     if (j->evictions > 0) {
-        printf(", gave its devices to other jobs %d time%s", j->evictions,
-               j->evictions == 1 ? "" : "s");
+        printf(", gave its devices to other jobs ");
+        printf(j->evictions == 1 ? "once" : "%d times", j->evictions);
     }
     printf("\n");
 }
@@ -85,6 +96,9 @@ static void print_times(const struct cli *cli, const Job *j)
     printf("submitted %s", human_time(h, j->created_us, now));
     if (filled(j->user)) {
         printf(" by %s", j->user);
+    }
+    if (filled(j->tenant) && strcmp(j->tenant, "default") != 0) {
+        printf(" of %s", j->tenant);
     }
     if (j->started_us) {
         printf(", started %s", human_time(h, j->started_us, now));
@@ -225,6 +239,7 @@ static void print_page(struct cli *cli, const Job *j)
     if (!job_has_ended(j->state)) {
         print_problems(cli);
     }
+    print_priority(cli, j);
     print_progress(cli, j);
     print_layout(cli, j);
     show_placement(cli, j);
@@ -278,7 +293,7 @@ const struct verb verb_show = {
     .args = "JOB",
     .help = "show one job: state, progress, placement, attempts, events",
     .text =
-        "PLACEMENT draws where its ranks are: leaf switches, fast domains, nodes; a number is the\n"
+        "`devices` draws where its ranks are: leaf switches, fast domains, nodes; a number is the\n"
         "rank on that device, a dot a device that it doesn't have, a0..a3 [0-31] four nodes that\n"
         "go on alike. ATTEMPTS have their device-time: devices x time until they were free "
         "again.\n\n"

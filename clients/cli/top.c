@@ -106,6 +106,7 @@ static int fetch(struct cli *cli, const char *tenant, size_t rows, struct answer
     for (size_t i = 0; i < a->queued.num && i < most; i++) {
         a->why[a->num_why++] = fetch_why(cli, (const Job *)a->queued.items[i]);
     }
+    top_sort_queue((Job **)a->queued.items, a->why, a->num_why);
     return 0;
 }
 

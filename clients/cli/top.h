@@ -15,6 +15,8 @@ struct top_view {
     int64_t now_us;
 };
 
+/* First places first; of which none is known, last. why[i] is that of queued[i]. */
+void top_sort_queue(Job **queued, const WhyReply **why, size_t num);
 void top_write(const struct top_view *v, const struct table_look *look, struct buf *out);
 
 #endif

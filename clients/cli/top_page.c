@@ -19,9 +19,7 @@ static void write_cluster(const struct top_view *v, struct buf *out)
     buf_printf(out, "%s  %lld devices", human_time(h, v->now_us, v->now_us),
                (long long)u->num_devices);
     if (u->has_num_used) {
-        int64_t num_free = u->num_devices - u->num_used - u->num_drained;
-        buf_printf(out, ": %lld in use, %lld free", (long long)u->num_used,
-                   (long long)(num_free > 0 ? num_free : 0));
+        buf_printf(out, ": %lld in use, %lld free", (long long)u->num_used, (long long)u->num_free);
     }
     if (u->num_drained > 0) {
         buf_printf(out, ", %lld drained", (long long)u->num_drained);
@@ -120,6 +118,36 @@ static void write_queue(const struct top_view *v, const struct table_look *look,
         buf_printf(out, "and %lld more\n",
                    (long long)(v->usage->num_queued - (int64_t)v->num_queued));
     }
+}
+
+/* A job and why it waits, to be sorted together. */
+struct waiting {
+    Job *job;
+    const WhyReply *why;
+    size_t nth; /* of the server's answer */
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct waiting *x = a, *y = b;
+    uint32_t px = x->why && x->why->place > 0 ? (uint32_t)x->why->place : UINT32_MAX;
+    uint32_t py = y->why && y->why->place > 0 ? (uint32_t)y->why->place : UINT32_MAX;
+    return px != py ? (px > py) - (px < py) : (x->nth > y->nth) - (x->nth < y->nth);
+}
+
+void top_sort_queue(Job **queued, const WhyReply **why, size_t num)
+{
+    struct waiting *list = calloc(num + 1, sizeof *list);
+    ASSERT(list);
+    for (size_t i = 0; i < num; i++) {
+        list[i] = (struct waiting){queued[i], why[i], i};
+    }
+    qsort(list, num, sizeof *list, by_place);
+    for (size_t i = 0; i < num; i++) {
+        queued[i] = list[i].job;
+        why[i] = list[i].why;
+    }
+    free(list);
 }
 
 void top_write(const struct top_view *v, const struct table_look *look, struct buf *out)

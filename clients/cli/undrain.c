@@ -14,7 +14,7 @@ static void print(const struct drain_target *t, const NodeInfo *node)
         num += drain_is_target(t, d);
         out_of_use += drain_is_target(t, d) && d->drained;
     }
-    printf("%s is in use again: %zu of %zu device%s\n", name, num - out_of_use, num,
+    printf("%s takes jobs: %zu of %zu device%s\n", name, num - out_of_use, num,
            num == 1 ? "" : "s");
     for (size_t i = 0; i < node->n_devices; i++) {
         const DeviceInfo *d = node->devices[i];

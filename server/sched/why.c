@@ -74,8 +74,8 @@ static void say_limit(const struct sched *s, size_t job, struct sched_reason *ou
         return;
     }
     int n = snprintf(out->words, sizeof out->words,
-                     "tenant %s holds %" PRId64 " of at most %" PRId64 " device%s", t->name, held,
-                     t->max, plural(t->max));
+                     "needs %" PRId32 " device%s, tenant %s holds %" PRId64 " of at most %" PRId64,
+                     j->num_devices, plural(j->num_devices), t->name, held, t->max);
     if (held > t->max && n > 0 && (size_t)n < sizeof out->words) {
         snprintf(out->words + n, sizeof out->words - (size_t)n, " (over by %" PRId64 ")",
                  held - t->max);

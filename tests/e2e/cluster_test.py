@@ -338,6 +338,7 @@ class Drains(ClusterCase):
         self.serve()
         for _ in range(2):  # done twice is done once
             node = self.drain("east0", reason="disks")
+        node = self.drain("east0")  # no reason is no new reason
         self.drain("east1", device=2, reason="ECC errors")
         self.assertEqual([n.name for n in node.nodes], ["east0"])
         self.assertEqual({(d.drained, d.reason) for d in node.nodes[0].devices},
@@ -419,7 +420,7 @@ class Drains(ClusterCase):
         node = next(iter(self.nodes_of(job)))
         code, out = self.tandem("drain", f"{node}:1", "--reason", "ECC errors")
         self.assertEqual(code, 0, out)
-        self.assertIn(f"{node}:1 is drained: 1 device", out)
+        self.assertIn(f"{node}:1 is drained (ECC errors): 1 device", out)
         self.assertIn(f"job {job}, on 1 of them, saves at its next step", out)
         self.assertIn(f"`tandem undrain {node}:1`", out)
         code, out = self.tandem("nodes", node)

@@ -96,7 +96,12 @@ class Quotas(unittest.TestCase):
         set_quota("red", devices=1, max_devices=1)
         second = submit("mia", "second", 1)
         words = why("mia", second).reasons[0]
-        self.assertIn("tenant red holds 2 of at most 1 device (over by 1)", words)
+        # What the tenant may never hold is taken, and told at once.
+        r = s.as_user("mia", "Jobs").Submit(m.jobs.SubmitRequest(
+            spec=s.spec("large", devices=2), dry_run=True), timeout=DEADLINE)
+        self.assertIn("tenant red may hold at most 1 device: it waits until that is raised",
+                      list(r.plan.notes))
+        self.assertIn("tenant red holds 2 of at most 1 (over by 1)", words)
         other = submit("bob", "other", 2, steps=20)
         s.wait_state(other, "SUCCEEDED")
         self.assertEqual(("JOB_RUNNING", 0), (s.state(first), s.get(first).evictions))

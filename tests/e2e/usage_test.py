@@ -295,6 +295,12 @@ class Sight(unittest.TestCase):
         late = submit("bob", "late", devices=4)
         top = tandem("top", "-n", "1").stdout
         self.assertRegex(top, r"4 devices: 2 in use, 2 free; 1 running, 1 queued")
+        # A device that is drained while it is used isn't one less that is free.
+        device = s.get(job).device_names[0]
+        self.assertIn("(dust)", tandem("drain", device, "--let-finish", "-r", "dust").stdout)
+        self.assertRegex(tandem("top", "-n", "1").stdout,
+                         r"4 devices: 2 in use, 2 free, 1 drained; 1 running, 1 queued")
+        self.assertIn(f"{device} takes jobs: 1 of 1 device", tandem("undrain", device).stdout)
         self.assertRegex(top, rf"{job} +shown +red +RUNNING +2 ")
         self.assertRegex(top, rf"{late} +late +blue +4 ")
         shown = tandem("show", str(job)).stdout

@@ -36,7 +36,8 @@ static void nobody_holds_more_than_its_max(void **state)
     assert_non_null(case_start(c, 4));
     case_apply(c);
     struct sched_reason why;
-    assert_string_equal(case_why(c, 3, &why), "tenant research holds 16 of at most 16 devices");
+    assert_string_equal(case_why(c, 3, &why),
+                        "needs 8 devices, tenant research holds 16 of at most 16");
     assert_int_equal(why.num_holders, 2);
     case_free(c);
 }
@@ -53,7 +54,7 @@ static void a_quota_lowered_under_use_stops_starts_and_no_run(void **state)
     assert_int_equal(case_pass(c), 0);
     struct sched_reason why;
     assert_string_equal(case_why(c, 3, &why),
-                        "tenant research holds 16 of at most 12 devices (over by 4)");
+                        "needs 1 device, tenant research holds 16 of at most 12 (over by 4)");
     case_free(c);
 }
 

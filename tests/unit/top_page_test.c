@@ -35,7 +35,7 @@ static void compare(const struct top_view *v, size_t width, const char *expected
 }
 
 static const char usage_text[] =
-    "num_devices: 16\nnum_drained: 1\nnum_used: 12\nnum_queued: 7\nusage:\n"
+    "num_devices: 16\nnum_drained: 1\nnum_used: 12\nnum_free: 3\nnum_queued: 7\nusage:\n"
     "  - {tenant: blue, devices_in_use: 4, devices_borrowed: 0, num_queued: 7,\n"
     "     quota: {devices: 8, max_devices: 12, weight: 1}}\n"
     "  - {tenant: idle, devices_in_use: 0, num_queued: 0}\n"
@@ -102,11 +102,31 @@ static void a_member_sees_its_tenant_only(void **state)
     get_usage_reply__free_unpacked(usage, NULL);
 }
 
+/* The first that starts is the first on the page; who has no place stands behind. */
+static void the_queue_is_in_the_order_of_places(void **state)
+{
+    (void)state;
+    Job jobs[] = {JOB__INIT, JOB__INIT, JOB__INIT, JOB__INIT};
+    WhyReply why[] = {WHY_REPLY__INIT, WHY_REPLY__INIT, WHY_REPLY__INIT};
+    Job *queued[] = {&jobs[0], &jobs[1], &jobs[2], &jobs[3]};
+    const WhyReply *whys[] = {&why[0], NULL, &why[1], &why[2]};
+    why[0].place = 2;
+    why[2].place = 1;
+    top_sort_queue(queued, whys, 4);
+    const Job *in_order[] = {&jobs[3], &jobs[0], &jobs[1], &jobs[2]};
+    for (size_t i = 0; i < 4; i++) {
+        assert_ptr_equal(queued[i], in_order[i]);
+    }
+    assert_ptr_equal(whys[0], &why[2]);
+    top_sort_queue(queued, whys, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_page_has_cluster_tenants_runs_and_queue),
         cmocka_unit_test(a_member_sees_its_tenant_only),
+        cmocka_unit_test(the_queue_is_in_the_order_of_places),
     };
     setenv("TZ", "UTC", 1);
     tzset();
