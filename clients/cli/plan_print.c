@@ -95,6 +95,10 @@ static const char *time_words(char out[HUMAN_MAX], double seconds)
         snprintf(out, HUMAN_MAX, "%.3g ms", seconds * 1000);
         return out;
     }
+    if (seconds < 99.95) {
+        snprintf(out, HUMAN_MAX, "%.1fs", seconds);
+        return out;
+    }
     return human_duration(out, seconds);
 }
 
