@@ -1,4 +1,5 @@
 /* Service Jobs. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,7 +128,14 @@ static int run_why(void *controller, struct mail *m, struct error *err)
         }
     } else {
         const char *state = job_state_name(j->row.state);
-        add_reason(reply, ": ", state, strcasecmp(state, j->row.cause) ? j->row.cause : "");
+        char step[64];
+        snprintf(step, sizeof step, "step %lld of %lld", (long long)j->row.step,
+                 (long long)j->row.total_steps);
+        if (j->row.state == JOB_RUNNING) {
+            add_reason(reply, ", ", state, step);
+        } else {
+            add_reason(reply, ": ", state, strcasecmp(state, j->row.cause) ? j->row.cause : "");
+        }
         if (j->row.state == JOB_HELD) {
             add_reason(reply, "", "kept out of the queue until it is released", "");
         }

@@ -128,7 +128,7 @@ static bool say_reserved(struct sched *s, size_t job, struct sched_reason *out)
              r->num == 1 ? " is" : "s are",
              j->limit_ms > 0 || r->shadow_ms == SCHED_NEVER
                  ? ""
-                 : "; it has no time limit that says it would be gone before");
+                 : "; a time limit could let it start before");
     return true;
 }
 

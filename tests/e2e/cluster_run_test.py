@@ -412,7 +412,7 @@ class TheRun(unittest.TestCase):
         self.assertGreater(reserved["may_start_us"], 0)
         behind = story.whys["behind"]["reasons"][0]
         self.assertEqual(f"waits behind job {story.job['own'].id}, for which 8 devices are reserved; "
-                         "it has no time limit that says it would be gone before", behind)
+                         "a time limit could let it start before", behind)
         self.assertRegex(story.whys["drained"]["reasons"][0], r"\(4 are drained\)$")
         self.assertIn(f"waits for job {story.job['base'].id} (RUNNING",
                       story.whys["after"]["reasons"][0])

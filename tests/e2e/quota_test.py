@@ -94,6 +94,7 @@ class Quotas(unittest.TestCase):
         first = submit("mia", "first", 2)
         wait_steps(first)
         set_quota("red", devices=1, max_devices=1)
+        self.assertRegex(why("mia", first).reasons[0], r"^RUNNING, step \d+ of 100000$")
         second = submit("mia", "second", 1)
         words = why("mia", second).reasons[0]
         # What the tenant may never hold is taken, and told at once.

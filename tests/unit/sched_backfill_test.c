@@ -23,8 +23,8 @@ static void nobody_overtakes_on_devices_kept_for_the_first_job_that_waits(void *
     assert_int_equal(why.may_start_ms, c->now_ms + 10 * MINUTE_MS);
     assert_int_equal(why.place, 1);
     assert_string_equal(case_why(c, 3, &why),
-                        "waits behind job 2, for which 16 devices are reserved; it has no time "
-                        "limit that says it would be gone before");
+                        "waits behind job 2, for which 16 devices are reserved; a time limit "
+                        "could let it start before");
     assert_int_equal(why.place, 2);
     case_free(c);
 }

@@ -118,8 +118,8 @@ static void jobs_of_others_are_not_named(void **state)
     assert_true(why.holders[0] == -1 && why.holders[1] == 502);
     assert_int_equal(why.place, 2);
     assert_string_equal(case_why(c, 603, &why),
-                        "waits behind another tenant's job, for which 24 devices are reserved; it "
-                        "has no time limit that says it would be gone before");
+                        "waits behind another tenant's job, for which 24 devices are reserved; a "
+                        "time limit could let it start before");
     assert_int_equal(why.num_holders, 1);
     assert_true(why.holders[0] == -1);
     case_free(c);
