@@ -8,6 +8,7 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "plan/layout_rules.h"
+#include "plan/memory.h"
 #include "plan/mesh.h"
 #include "plan/placement.h"
 #include "plan/plan_parts.h"
@@ -205,7 +206,14 @@ static void add_notes(Plan *plan)
 static int place_on(Plan *plan, const struct plan_input *in, const struct fabric *f,
                     struct error *err)
 {
-    return placement_build(plan, in, f, err) != 0 ? -1 : placement_check_memory(plan, f, err);
+    if (placement_build(plan, in, f, err) != 0) {
+        return -1;
+    }
+    if (in->too_little && plan->memory->total_bytes < MEMORY_MAX_BYTES) {
+        placement_check_memory(plan, f, in->too_little);
+        return 0;
+    }
+    return placement_check_memory(plan, f, err);
 }
 
 static int place(Plan *plan, const struct plan_input *in, struct error *err)

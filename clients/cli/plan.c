@@ -56,7 +56,7 @@ static void add_hint(struct error *err)
 }
 
 static int make_plan(struct planning *p, const char *file, const char *cluster_file,
-                     const struct arg_texts *sets, struct error *err)
+                     const struct arg_texts *sets, struct error *too_little, struct error *err)
 {
     if (job_file_read(&p->file, file, sets->items, sets->num, err) != 0) {
         return -1;
@@ -78,7 +78,8 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
                             .train = (const DataFacts *const *)p->facts->sources,
                             .num_train = p->facts->n_sources,
                             .cluster = p->cluster,
-                            .unbuilt = &p->unbuilt};
+                            .unbuilt = &p->unbuilt,
+                            .too_little = too_little};
     if (plan_build(&in, &p->plan, err) != 0) {
         bool lacks = !cluster_file && strstr(err->text, "resources.devices:");
         fail(p, err);
@@ -130,10 +131,16 @@ static int run(struct cli *cli, int argc, char **argv)
         return cli_usage("plan", "-o: table, json or yaml");
     }
     struct planning p = {0};
-    struct error err = {0};
-    int rc = make_plan(&p, file, cluster_file, &sets, &err);
-    if (rc == 0 && cli->format == FORMAT_TABLE) {
+    struct error err = {0}, too_little = {0};
+    bool page = cli->format == FORMAT_TABLE; /* that of a plan that doesn't fit says where */
+    int rc = make_plan(&p, file, cluster_file, &sets, page ? &too_little : NULL, &err);
+    if (rc == 0 && page) {
         plan_print(p.plan, p.summary, p.cluster);
+        if (too_little.code != ERR_OK) {
+            fflush(stdout);
+            err = too_little;
+            rc = fail(&p, &err);
+        }
     } else if (rc == 0) {
         print_message(cli, &p);
     }
@@ -151,7 +158,8 @@ const struct verb verb_plan = {
         "the end.\n"
         "--top K shows the K best layouts; a job file that gives its layout, as all do for now, "
         "has one.\n"
-        "-o json prints the whole plan, as ranks get it.\n\n"
+        "What doesn't fit its devices is shown with what it lacks; the exit code is 1 then.\n"
+            "-o json prints the whole plan, as ranks get it.\n\n"
         "  tandem plan job.yaml --set parallel.data=4\n"
         "  tandem plan job.yaml --cluster examples/cluster-dgx.yaml --set parallel.tensor=8\n",
     .run = run,

@@ -189,6 +189,9 @@ static void print_memory(const Plan *plan, const ClusterSpec *cluster)
     printf("memory     %s a rank", human_bytes(n, (double)m->total_bytes));
     if (have > 0) {
         printf(", a device has %s", human_bytes(n, (double)have));
+        if (m->total_bytes > have) {
+            printf(": %s too little", human_bytes(n, (double)(m->total_bytes - have)));
+        }
     }
     if (m->shared_bytes > 0) {
         printf("; of that in shared memory %s", human_bytes(n, (double)m->shared_bytes));

@@ -164,6 +164,30 @@ static void no_cluster_means_this_host(void **state)
     buf_free(&out);
 }
 
+/* Who plans wants to see where the memory goes all the same; a program gets the refusal. */
+static void what_does_not_fit_is_shown_and_refused(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    char args[512], cluster[160];
+    static const char text[] =
+        "nodes: [{name: small, devices: [{type: cpu, count: 2, mem_bytes: 50000000}]}]\n";
+    snprintf(cluster, sizeof cluster, "%s/small.yaml", tmp);
+    assert_int_equal(fs_write_atomic(cluster, text, sizeof text - 1, 0600, NULL), 0);
+    snprintf(args, sizeof args, "%s --cluster %s", job, cluster);
+    int code = tandem_plan(args, &out);
+    assert_says(&out, "a rank, a device has 50.0 MB: 52.");
+    assert_says(&out, " too little");
+    assert_says(&out, "activations");
+    assert_says(&out, "job.yaml: memory: device 0 of node small needs");
+    assert_int_equal(code, 1);
+    snprintf(args, sizeof args, "%s --cluster %s -o json", job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 1);
+    assert_says(&out, "job.yaml: memory: device 0 of node small needs");
+    assert_null(strstr(out.data, "plans"));
+    buf_free(&out);
+}
+
 /* 2: wrong use of the program. 1: the job can't be, said with the file's name. */
 static void refusals_name_the_file_and_set_the_exit_code(void **state)
 {
@@ -194,6 +218,7 @@ int main(void)
         T(json_is_a_plan_reply),
         T(any_layout_is_planned_and_marked),
         T(no_cluster_means_this_host),
+        T(what_does_not_fit_is_shown_and_refused),
         T(refusals_name_the_file_and_set_the_exit_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
