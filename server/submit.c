@@ -222,6 +222,26 @@ static int fail_probe(struct controller *c, const struct probe_mail *m, struct e
     return -1;
 }
 
+/* On the probe thread: on a large cluster a plan takes many milliseconds, and whoever asks for dry
+ * runs makes many. */
+static int submit_work(struct probe_mail *m)
+{
+    const struct topology *t = m->topology;
+    const struct plan_input in = {.spec = ((const SubmitRequest *)m->mail.message)->spec,
+                                  .model = m->reply->model,
+                                  .train = (const DataFacts *const *)m->reply->sources,
+                                  .num_train = m->reply->n_sources,
+                                  .cluster = t->cluster,
+                                  .fabric = t->plan_fabric,
+                                  .host_cores = t->host.cores};
+    Plan *plan;
+    if (plan_build(&in, &plan, &m->error) != 0) {
+        return -1;
+    }
+    m->result = &plan->base;
+    return 0;
+}
+
 /* The probe has answered. */
 static int on_probed(void *controller, struct mail *base, struct error *err)
 {
@@ -236,8 +256,9 @@ static int on_probed(void *controller, struct mail *base, struct error *err)
     if (rc != 0) {
         return rc < 0 ? -1 : 0;
     }
-    Plan *plan;
-    if (attempts_plan(c, r->spec, m->reply, NULL, 0, &plan, err) != 0) {
+    Plan *plan = (Plan *)m->result;
+    m->result = NULL;
+    if (!plan && attempts_plan(c, r->spec, m->reply, NULL, 0, &plan, err) != 0) {
         return -1;
     }
     SubmitReply *reply = msg_new(&submit_reply__descriptor);
@@ -288,6 +309,9 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
     struct probe_mail *probe =
         probe_mail_new(probe_request(c, r->spec), m->call, m->message, on_probed);
     memcpy(probe->spec_sha256, spec_sha256, sizeof spec_sha256);
+    /* Until its peaks are known the topology changes. */
+    probe->topology = controller_topology(c);
+    probe->work = probe->topology->plan_fabric ? submit_work : NULL;
     controller_probe(c, probe);
     return 0;
 }

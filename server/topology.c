@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "plan/cluster.h"
 #include "proto/text.h"
 #include "server/msg.h"
@@ -172,6 +173,7 @@ void topology_free(struct topology *t)
     }
     drains_free(t->drains);
     fabric_free(t->fabric);
+    fabric_free(t->measured);
     msg_free(t->cluster);
     free(t->places);
     free(t);
@@ -205,7 +207,16 @@ void topology_set_peaks(struct topology *t, double fp32, double fp64)
 {
     t->host.peak_fp32 = fp32;
     t->host.peak_fp64 = fp64;
+    if (t->plan_fabric) {
+        return;
+    }
     fill_peaks(t->cluster, fp32, fp64);
+    struct error err = {0};
+    if (fabric_new(&t->measured, t->cluster, &err) != 0) {
+        log_error("no fabric with the peaks that were measured: %s", err.text);
+        return;
+    }
+    t->plan_fabric = t->measured;
 }
 
 /* ---- told ---- */

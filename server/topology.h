@@ -28,8 +28,11 @@ struct topology {
     ClusterSpec *cluster;  /* owned; groups expanded; with the peaks that are known by now */
     struct fabric *fabric; /* owned */
     struct drains *drains; /* owned */
-    /* For plans: fabric, or NULL while it doesn't have the peaks that were measured since. */
+    /* For plans: with the peaks; NULL while they are measured. From then on nothing that a plan is
+     * made from changes. */
     const struct fabric *plan_fabric;
+    struct fabric
+        *measured; /* owned: plan_fabric, where they were measured after the start; or NULL */
     struct topology_place *places; /* owned; [num_devices]: where each is in cluster */
 };
 

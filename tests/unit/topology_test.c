@@ -97,8 +97,9 @@ static void without_a_file_this_host_is_one_node_of_cpus(void **state)
     topology_free(t);
 }
 
-/* Known at the start, they are in the fabric that plans are made on, too. */
-static void peaks_of_an_earlier_start_are_in_the_fabric(void **state)
+/* Known at the start or measured since, they are in the fabric that plans are made on, too: else
+ * each plan makes a fabric of its own. */
+static void peaks_are_in_the_fabric_of_plans(void **state)
 {
     (void)state;
     struct topology_host measured = host;
@@ -111,6 +112,10 @@ static void peaks_of_an_earlier_start_are_in_the_fabric(void **state)
     topology_free(t);
     t = make(NULL);
     assert_null(t->plan_fabric);
+    topology_set_peaks(t, 3e9, 2e9);
+    assert_non_null(t->plan_fabric);
+    assert_true(t->plan_fabric->types[0].peak_fp32 == 3e9);
+    assert_int_equal(t->plan_fabric->num_devices, t->fabric->num_devices);
     topology_free(t);
 }
 
@@ -272,7 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_that_a_file_names_hold_nothing),
         cmocka_unit_test(without_a_file_this_host_is_one_node_of_cpus),
-        cmocka_unit_test(peaks_of_an_earlier_start_are_in_the_fabric),
+        cmocka_unit_test(peaks_are_in_the_fabric_of_plans),
         cmocka_unit_test(measured_peaks_fill_what_the_file_leaves_open),
         cmocka_unit_test(places_are_by_rank_and_unknown_nodes_have_a_nearest),
         cmocka_unit_test(drains_of_nodes_and_devices_add_up_and_come_off_one_by_one),
