@@ -406,7 +406,7 @@ class TheRun(unittest.TestCase):
 
     def test_why_told_what_each_waited_for(self):
         quota, reserved = story.whys["quota"], story.whys["reserved"]
-        self.assertEqual("needs 8 devices, tenant product holds 8 of at most 12", quota["reasons"][0])
+        self.assertEqual("needs 6 devices, tenant product holds 8 of at most 12", quota["reasons"][0])
         self.assertEqual([story.job["base"].id], quota["holders"])
         self.assertEqual("needs 8 devices, 4 of 16 are free", reserved["reasons"][0])
         self.assertGreater(reserved["may_start_us"], 0)
