@@ -45,11 +45,11 @@ def run_alone(server, job_recipes):
 
 def measure(server, recipe):
     """Steps that take its seconds."""
-    job = server.submit_file(Job("measure", None, "measure", steps=60).text(recipe))
+    job = server.submit_file(Job("measure", None, "measure", steps=20).text(recipe))
     server.wait_state(job, "SUCCEEDED")
     times = sorted(float(r["step_ms"]) for r in csv.DictReader(io.StringIO(server.tandem(
         "metrics", job, "-o", "csv", "--series", "step_ms"))))
-    return min(50000, max(200, int(1000 * recipe.seconds / times[len(times) // 4])))
+    return min(50000, max(60, int(1000 * recipe.seconds / times[len(times) // 4])))
 
 
 def matches(event, fields):
