@@ -231,7 +231,7 @@ static void take_over_stop(const struct supervisor_view *v, JobState target, con
 {
     const char *cause = cause_of_others(v->cause);
     move(d, JOB_STOPPING, cause ? cause : word, "%s by %s", word, user);
-    d->target = target;
+    d->target = (int32_t)target;
     d->keeps_grace = true;
 }
 

@@ -92,7 +92,7 @@ static void ask(struct store *reader, const char *what, int64_t days, const char
                 bool by_job, int64_t now_us)
 {
     double best_ms = 1e30;
-    const struct usage_figures f = {16384, 0, 0};
+    const struct usage_figures f = {.num_devices = 16384};
     GetUsageRequest q = GET_USAGE_REQUEST__INIT;
     q.has_from_us = q.has_by_job = 1;
     q.from_us = now_us - days * DAY;

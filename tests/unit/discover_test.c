@@ -93,7 +93,7 @@ static void assert_good_cluster(const ProbeReply *r, int32_t num_domains)
 {
     ClusterSpec c = CLUSTER_SPEC__INIT, *checked;
     NodeInfo *nodes[] = {r->host};
-    struct fabric *f;
+    struct fabric *f = NULL;
     struct error err = {0};
     c.nodes = nodes;
     c.n_nodes = 1;
