@@ -26,8 +26,8 @@ struct plan_input {
     /* What spec_check_plan found; it becomes the plan's list, and what else can't be run is added
      * to that. NULL: a plan to be started; what can't be run is refused. */
     const struct spec_unbuilt *unbuilt;
-    /* Where it is said that the devices have too little memory; the plan is made all the same, to be
-     * looked at. Set to no error by whoever asks. NULL: that is refused. */
+    /* Where it is said that the devices have too little memory; the plan is made all the same, to
+     * be looked at. Set to no error by whoever asks. NULL: that is refused. */
     struct error *too_little;
 };
 

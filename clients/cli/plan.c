@@ -159,7 +159,7 @@ const struct verb verb_plan = {
         "--top K shows the K best layouts; a job file that gives its layout, as all do for now, "
         "has one.\n"
         "What doesn't fit its devices is shown with what it lacks; the exit code is 1 then.\n"
-            "-o json prints the whole plan, as ranks get it.\n\n"
+        "-o json prints the whole plan, as ranks get it.\n\n"
         "  tandem plan job.yaml --set parallel.data=4\n"
         "  tandem plan job.yaml --cluster examples/cluster-dgx.yaml --set parallel.tensor=8\n",
     .run = run,

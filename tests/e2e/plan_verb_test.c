@@ -214,12 +214,9 @@ static void refusals_name_the_file_and_set_the_exit_code(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(a_plan_is_shown_in_a_few_lines),
-        T(json_is_a_plan_reply),
-        T(any_layout_is_planned_and_marked),
-        T(no_cluster_means_this_host),
-        T(what_does_not_fit_is_shown_and_refused),
-        T(refusals_name_the_file_and_set_the_exit_code),
+        T(a_plan_is_shown_in_a_few_lines),         T(json_is_a_plan_reply),
+        T(any_layout_is_planned_and_marked),       T(no_cluster_means_this_host),
+        T(what_does_not_fit_is_shown_and_refused), T(refusals_name_the_file_and_set_the_exit_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
