@@ -444,6 +444,9 @@ static int on_boot(void *controller, struct mail *m, struct error *err)
     struct controller *c = controller;
     for (size_t i = 0; i < controller_num_jobs(c); i++) {
         struct job *j = controller_job_at(c, i);
+        if (j->claim_stale) {
+            controller_touch(c, j); /* written as it is now: not to come back with an older file */
+        }
         if (j->row.attempt.number && j->row.attempt.condition == ATTEMPT_PLANNED &&
             on_gone(c, j, "the controller was restarted before it was launched", false, err) != 0) {
             return -1;

@@ -178,9 +178,11 @@ class DiskFull(unittest.TestCase):
         wait_for("room", lambda: self.change(s.cluster.Drain, drain))
         s.wait_state(first, "QUEUED")
         self.assertEqual(s.state(victim), "JOB_QUEUED")
-        devices = s.cluster.ListNodes(m.cluster.ListNodesRequest(), timeout=DEADLINE).nodes[0].devices
-        self.assertEqual([d.drained for d in devices], [True, False, False, False])
-        self.assertEqual([(d.job_id, d.claimed_by) for d in devices], [(0, 0)] * 4)
+        def devices():
+            return s.cluster.ListNodes(m.cluster.ListNodesRequest(), timeout=DEADLINE).nodes[0].devices
+        self.assertEqual([d.drained for d in devices()], [True, False, False, False])
+        # It is in the queue a moment before its processes are known to be gone.
+        wait_for("free devices", lambda: [(d.job_id, d.claimed_by) for d in devices()] == [(0, 0)] * 4)
         self.assertEqual(s.get(first).evictions, 0)
         with sqlite3.connect(s.data / "tandem.db") as db:
             wrong = db.execute("SELECT job, number FROM attempts WHERE device_us <> "

@@ -69,6 +69,12 @@ static void free_attempt(const struct sim *s, struct sim_held *h)
     h->freed_by = s->server->generation;
 }
 
+/* How long nobody has seen what was committed. */
+static int64_t unseen_us(const struct sim *s)
+{
+    return s->server->unchecked ? s->server->step_us - s->server->unchecked_us : 0;
+}
+
 static void take_attempt(struct look *l, struct sim_job *j, const struct job *memory,
                          uint64_t devices)
 {
@@ -86,6 +92,7 @@ static void take_attempt(struct look *l, struct sim_job *j, const struct job *me
     j->held[j->num_held++] = (struct sim_held){.number = a->number,
                                                .devices = devices,
                                                .taken_us = s->server->step_us,
+                                               .before_us = l->loose ? unseen_us(s) : 0,
                                                .jumps_us = s->server->jumps_us,
                                                .version = s->cluster->version,
                                                .taken_by = s->server->generation,

@@ -95,7 +95,8 @@ static bool take_usage(void *arg, const struct usage_row *r)
                  u->job->name);
         return false;
     }
-    int64_t held_us = h->freed_us - h->taken_us, slack_us = 3000 + 2 * s->server->late_us;
+    int64_t held_us = h->freed_us - h->taken_us;
+    int64_t slack_us = 3000 + 2 * s->server->late_us + h->before_us;
     int64_t astray_us = sim_check_astray_us(s, h);
     int64_t off_us = r->device_us / (r->devices ? r->devices : 1) - held_us;
     off_us = off_us < 0 ? -off_us : off_us;

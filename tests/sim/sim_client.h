@@ -36,6 +36,7 @@ struct sim_held {
     int32_t number;
     uint64_t devices;
     int64_t taken_us, freed_us; /* freed: 0 = not yet */
+    int64_t before_us;          /* so much earlier it may have been taken */
     int64_t jumps_us;           /* of the clock on the wall, before it */
     int64_t version;            /* of the cluster file */
     int64_t yields_to;

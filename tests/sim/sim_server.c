@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/controller_private.h"
 #include "server/audit.h"
 #include "server/store/access_rows.h"
 #include "tests/sim/sim_check.h"
@@ -83,6 +84,7 @@ static void begin_step(struct sim *s)
 {
     struct sim_server *v = s->server;
     v->step_us = v->busy_us > s->now_us ? v->busy_us : s->now_us;
+    v->unchecked_us = v->unchecked ? v->unchecked_us : v->step_us;
     v->unchecked = true;
 }
 
@@ -124,7 +126,8 @@ static void step(struct sim *s)
         sim_server_restart(s, true);
         return;
     }
-    v->unchecked = false;
+    /* What could not be committed may be on the disk all the same: a sync failed, no more. */
+    v->unchecked = v->app.controller->retry_ms != 0;
     sim_check_server(s);
     int64_t wait_ms = controller_wait_ms(v->app.controller);
     if (wait_ms >= 0) {

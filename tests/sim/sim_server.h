@@ -23,7 +23,8 @@ struct sim_server {
     int64_t wake_id, wake_us;
     int64_t busy_us;             /* in a slow sync until then */
     int64_t step_us;             /* its clock when it took the last step */
-    bool unchecked;              /* nobody looked at it after that step */
+    bool unchecked;              /* nobody has seen what that step left on the disk */
+    int64_t unchecked_us;        /* ... nor what those since then did */
     int64_t late_us;             /* so long at most was it busy */
     int64_t second, idle_steps;  /* steps without mail in that second */
     int64_t booted_us, jumps_us; /* jumps: of the clock on the wall, so far */
