@@ -210,6 +210,10 @@ int config_parse(const char *path, const char *text, size_t len, ModelConfig **o
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "%s: %zu bytes; at most %zu are read", path,
                          len, CONFIG_MAX_BYTES);
     }
+    /* The text is kept as a string, which would end there. */
+    if (memchr(text, 0, len)) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: holds a zero byte: not a text", path);
+    }
     json_error_t fault;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &fault);
     if (!root) {

@@ -23,8 +23,8 @@ static const struct column columns[] = {
     {"ours, one priority", month_ours, true, false, false, 0, 0},
     {"+ priorities, aging", month_ours, false, false, false, 0, 0},
     {"+ fair share", month_ours, false, false, false, 100, 0},
-    {"+ preemption", month_ours, false, false, true, 100, 60},
-    {"+ quotas", month_ours, false, true, true, 100, 60},
+    {"+ preemption", month_ours, false, false, true, 100, 600},
+    {"+ quotas", month_ours, false, true, true, 100, 600},
     {"min_run_s 3600", month_ours, false, true, true, 100, 3600},
 };
 

@@ -40,6 +40,18 @@ static void assert_refused(const char *text, const char *part)
     }
 }
 
+/* The text goes on as a string, in which a zero byte is the end: half of the keys would be gone from
+ * an export. */
+static void a_zero_byte_is_refused(void **state)
+{
+    (void)state;
+    static const char text[] = "{" BASE ", \"later\": 1\0}";
+    ModelConfig *c = NULL;
+    struct error err = {0};
+    assert_int_equal(config_parse("config.json", text, sizeof text - 1, &c, &err), -1);
+    assert_non_null(strstr(err.text, "config.json: holds a zero byte"));
+}
+
 /* A file may leave out what the family has a default for. */
 static void defaults_are_filled_in(void **state)
 {
@@ -303,6 +315,7 @@ int main(void)
         cmocka_unit_test(an_export_keeps_unknown_keys_and_sets_the_dtype),
         cmocka_unit_test(the_text_is_rewritten_where_a_message_can_not_carry_it),
         cmocka_unit_test(an_export_without_the_file_has_every_key),
+        cmocka_unit_test(a_zero_byte_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
