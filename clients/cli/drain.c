@@ -1,7 +1,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "clients/cli/args.h"
 #include "clients/cli/drain_change.h"
 #include "clients/cli/verbs.h"
 
@@ -56,20 +55,13 @@ static void print(const struct drain_target *t, const NodeInfo *node, bool let_f
 
 static int run(struct cli *cli, int argc, char **argv)
 {
-    const char *word, *reason = NULL;
+    const char *reason = NULL;
     bool let_finish = false;
     const struct arg_flag flags[] = {{"reason", 'r', ARG_TEXT, &reason, NULL},
                                      {"let-finish", 0, ARG_BOOL, &let_finish, NULL},
                                      {0}};
-    int n = args_parse(flags, argc, argv, &word, 1);
-    if (n < 0) {
-        return EXIT_USAGE;
-    }
-    if (n == 0) {
-        return cli_usage(argv[0], "which node or device? `tandem nodes` lists them");
-    }
     struct drain_target t;
-    if (drain_read(argv[0], word, &t) != EXIT_DONE) {
+    if (drain_args(flags, argc, argv, &t) != EXIT_DONE) {
         return EXIT_USAGE;
     }
     DrainRequest q = DRAIN_REQUEST__INIT;

@@ -4,9 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "clients/cli/args.h"
-
-int drain_read(const char *verb, const char *word, struct drain_target *out)
+static int read_target(const char *verb, const char *word, struct drain_target *out)
 {
     const char *colon = strrchr(word, ':');
     size_t len = colon ? (size_t)(colon - word) : strlen(word);
@@ -22,6 +20,19 @@ int drain_read(const char *verb, const char *word, struct drain_target *out)
     out->node[len] = 0;
     out->device = (int32_t)device;
     return EXIT_DONE;
+}
+
+int drain_args(const struct arg_flag *flags, int argc, char **argv, struct drain_target *out)
+{
+    const char *word;
+    int n = args_parse(flags, argc, argv, &word, 1);
+    if (n < 0) {
+        return EXIT_USAGE;
+    }
+    if (n == 0) {
+        return cli_usage(argv[0], "which node or device? `tandem nodes` lists them");
+    }
+    return read_target(argv[0], word, out);
 }
 
 void drain_name(const struct drain_target *t, char *out, size_t size)

@@ -2,6 +2,7 @@
 #ifndef TANDEM_CLIENTS_CLI_DRAIN_CHANGE_H
 #define TANDEM_CLIENTS_CLI_DRAIN_CHANGE_H
 
+#include "clients/cli/args.h"
 #include "clients/cli/cli.h"
 
 #define DRAIN_NODE_MAX 65
@@ -11,8 +12,8 @@ struct drain_target {
     int32_t device; /* -1 = all of the node */
 };
 
-/* EXIT_USAGE after a sentence where word is neither. */
-int drain_read(const char *verb, const char *word, struct drain_target *out);
+/* The verb's flags, and the one word that says what it is about. EXIT_USAGE after a sentence. */
+int drain_args(const struct arg_flag *flags, int argc, char **argv, struct drain_target *out);
 /* "alpha:2" */
 void drain_name(const struct drain_target *t, char *out, size_t size);
 /* Is the device of a reply one of the target's? */

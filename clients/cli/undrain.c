@@ -1,6 +1,5 @@
 #include <stdio.h>
 
-#include "clients/cli/args.h"
 #include "clients/cli/drain_change.h"
 #include "clients/cli/verbs.h"
 
@@ -26,17 +25,9 @@ static void print(const struct drain_target *t, const NodeInfo *node)
 
 static int run(struct cli *cli, int argc, char **argv)
 {
-    const char *word;
     const struct arg_flag flags[] = {{0}};
-    int n = args_parse(flags, argc, argv, &word, 1);
-    if (n < 0) {
-        return EXIT_USAGE;
-    }
-    if (n == 0) {
-        return cli_usage(argv[0], "which node or device? `tandem nodes` lists them");
-    }
     struct drain_target t;
-    if (drain_read(argv[0], word, &t) != EXIT_DONE) {
+    if (drain_args(flags, argc, argv, &t) != EXIT_DONE) {
         return EXIT_USAGE;
     }
     DrainRequest q = DRAIN_REQUEST__INIT;
