@@ -1,0 +1,89 @@
+/* A rank's state: weights, gradients and moments in flat buffers, whole or shared out as zero_stage
+ * says, and the collectives that the action list orders on them. Replicated data parallel is the
+ * case of one rank to a shard. It knows buckets and slots, no layers and no schedule.
+ *
+ *              weights             gradients                          moments
+ *   stage 0    whole               whole                              whole
+ *   stage 1    whole               whole, own slices summed           own slices
+ *   stage 2    whole               own slices; a unit's in a slot     own slices
+ *   stage 3    own slices; a unit's in a slot   (as stage 2)          own slices
+ *
+ * Two streams with threads of their own: reduce and gather. There are only sums here; the loss was
+ * seeded with 1 / (valid targets of the whole step).
+ * Source: Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP; hybrid sharding). */
+#ifndef TANDEM_RUNTIME_PARALLEL_STORE_H
+#define TANDEM_RUNTIME_PARALLEL_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "plan/params.h"
+#include "plan/pieces.h"
+#include "proto/names.h"
+#include "runtime/parallel/axes.h"
+
+struct store;
+
+/* The store tells where a bucket's weights and gradients lie whole from now on (host-side; NULL =
+ * nowhere): the layers' model_bind_weights and model_bind_grads. */
+typedef void (*store_bind_fn)(void *arg, int32_t bucket, void *base);
+
+struct store_options {
+    struct device *dev;
+    const struct kernels *kernels;
+    struct stream *compute;
+    const struct axes *axes;         /* borrowed */
+    struct comm_host_world *world;   /* where summed memory comes from; NULL with one rank */
+    const Plan *plan;                /* borrowed */
+    const Stage *stage;              /* this rank's, in plan */
+    const struct param_table *table; /* borrowed */
+    enum dtype dtype;
+    bool moments;
+};
+
+int store_new(struct store **out, const struct store_options *options, struct error *err);
+/* After a failed step too: what is under way ends with the communicators' error. */
+void store_free(struct store *s);
+/* Tells all that is bound by now (whole buffers), and from then on every change. */
+void store_bind(struct store *s, store_bind_fn weights, store_bind_fn grads, void *arg);
+
+/* What lies here: buffer, and which elements of the flat layout it holds. */
+struct store_view {
+    void *data; /* device memory; NULL = none (moments with sgd) */
+    const struct flat_range *ranges;
+    int32_t num_ranges;
+    int64_t numel; /* of the buffer */
+};
+enum store_part { STORE_WEIGHTS, STORE_GRADS, STORE_EXP_AVG, STORE_EXP_AVG_SQ };
+struct store_view store_view(const struct store *s, enum store_part part);
+/* The elements whose optimizer step is this rank's (all with stage 0), and whether another data
+ * rank does the same ones first (then this rank neither counts them in the norm nor writes them).
+ */
+const struct flat_range *store_owned(const struct store *s, int32_t *num);
+bool store_is_replica(const struct store *s);
+
+/* ---- actions (plans.proto: ActionKind) ---- */
+
+/* Zeroes the gradients that outlive a micro-batch. */
+int store_begin_step(struct store *s, struct error *err);
+int store_gather(struct store *s, int32_t bucket, int32_t slot, struct error *err);
+int store_release(struct store *s, int32_t bucket, struct error *err);
+int store_open_grads(struct store *s, int32_t bucket, int32_t slot, struct error *err);
+int store_reduce_partial(struct store *s, int32_t unit, struct error *err);
+int store_reduce_bucket(struct store *s, int32_t bucket, bool final, struct error *err);
+/* Makes compute wait for the gathers of the units' weights; before their FORWARD or BACKWARD. */
+int store_await_weights(struct store *s, int32_t unit_begin, int32_t unit_end, struct error *err);
+/* Starts the sum of words [n] (device memory) over all ranks. */
+int store_reduce_words(struct store *s, double *words, int64_t n, struct error *err);
+/* Waits for all reduces that were started. */
+int store_wait(struct store *s, struct error *err);
+/* *out (host) = L2 norm of the gradients of the whole model, every logical element once: what a
+ * tensor rank holds as well as another is counted by one, a tied embedding has one place. All ranks
+ * call it and get the same bits. After store_wait. */
+int store_norm(struct store *s, double *out, struct error *err);
+/* Step n = 1.. over the owned elements (runtime/optim). Gradients are multiplied by grad_scale. */
+int store_optimizer_step(struct store *s, int64_t n, double lr, double grad_scale,
+                         struct error *err);
+
+#endif
