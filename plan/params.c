@@ -17,25 +17,42 @@ struct spread {
     int64_t tensor, expert, num_layers;
 };
 
+/* Does the cut over the tensor axis come out even? */
+static bool cut_usable(const ParamDef *def)
+{
+    int64_t groups = def->shard_groups, parts = def->shard_parts;
+    if (def->tensor_spread != SPREAD_SHARD) {
+        return true;
+    }
+    if (def->shard_dim < 0 || (size_t)def->shard_dim >= def->n_shape) {
+        return false;
+    }
+    int64_t size = def->shape[def->shard_dim];
+    return groups >= 1 && groups <= size && size % groups == 0 && parts >= 0 &&
+           (parts == 0 || (parts <= size / groups && size / groups % parts == 0));
+}
+
 static int64_t local_size(const ParamDef *def, int32_t dim, int64_t size, int64_t tensor)
 {
     if (def->tensor_spread != SPREAD_SHARD || def->shard_dim != dim || tensor == 1) {
         return size;
     }
-    int64_t parts = def->shard_parts > 0 ? def->shard_parts : size;
-    return (parts + tensor - 1) / tensor * (size / parts);
+    int64_t block = size / def->shard_groups;
+    int64_t parts = def->shard_parts > 0 ? def->shard_parts : block;
+    return def->shard_groups * ((parts + tensor - 1) / tensor) * (block / parts);
 }
 
 static int set_shape(struct param *p, const ParamDef *def, int64_t tensor, struct error *err)
 {
     int64_t whole = 1;
+    if (!cut_usable(def)) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "plan: %s can't be cut as it says", p->name);
+    }
     p->num_dims = (int32_t)def->n_shape;
     p->numel = 1;
     for (int32_t i = 0; i < p->num_dims; i++) {
         int64_t size = def->shape[i];
-        bool parts = def->shard_parts >= 0 && (def->shard_dim != i || def->shard_parts <= size);
-        if (size < 1 || !parts || __builtin_mul_overflow(whole, size, &whole) ||
-            whole > ((int64_t)1 << 50)) {
+        if (size < 1 || __builtin_mul_overflow(whole, size, &whole) || whole > ((int64_t)1 << 50)) {
             return error_set(err, ERR_INVALID_ARGUMENT, "plan: %s: shape is out of range", p->name);
         }
         p->shape[i] = size;
@@ -70,6 +87,10 @@ static int add(struct param_table *t, const ParamDef *def, int32_t def_idx, int3
     p->expert = def->num_experts > 0;
     p->init_std = def->init_std;
     p->init_ones = def->init_ones;
+    p->tensor_shard = def->tensor_spread == SPREAD_SHARD;
+    p->shard_dim = def->shard_dim;
+    p->shard_parts = def->shard_parts;
+    p->shard_groups = def->shard_groups;
     t->flat_numel += round_up(p->numel);
     t->num_params++;
     return 0;

@@ -34,6 +34,11 @@ struct param {
     bool expert; /* lies over the expert axis */
     double init_std;
     bool init_ones;
+    /* Cut over the tensor axis: which dimension, into how many parts that stay whole (of each
+     * group; 0 = it may be cut anywhere), and of how many groups it consists. */
+    bool tensor_shard;
+    int32_t shard_dim;
+    int64_t shard_parts, shard_groups;
 };
 
 struct param_table {

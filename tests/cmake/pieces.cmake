@@ -1,0 +1,1 @@
+tandem_test(pieces_test ${CMAKE_SOURCE_DIR}/tests/unit/pieces_test.c tandem_plan)
