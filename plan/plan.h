@@ -3,6 +3,8 @@
 #ifndef TANDEM_PLAN_PLAN_H
 #define TANDEM_PLAN_PLAN_H
 
+#include <stdbool.h>
+
 #include "base/error.h"
 #include "plan/spec_unbuilt.h"
 #include "proto/names.h"
@@ -52,7 +54,12 @@ int plan_total_steps(const JobSpec *spec, int64_t samples_per_epoch, int64_t *ou
 #define PLAN_ASSUMED_MFU 0.5
 double plan_step_seconds(const Plan *plan);
 
-/* Samples in one pass. window "T": (num_tokens - 1) / seq_len; "T+1": num_tokens / (seq_len + 1).
+/* May a position of its data have no target? Then a step's divisor is counted (COUNT_TARGETS), else
+ * it is global batch x seq_len. */
+bool plan_can_ignore_targets(const Plan *plan);
+
+/* Samples in one pass. Rows where the format has them. Else, window "T": (num_tokens - 1) /
+ * seq_len; "T+1": num_tokens / (seq_len + 1).
  */
 int64_t plan_samples_per_epoch(const DataFacts *data, const SourceSpec *source, int64_t seq_len);
 

@@ -19,6 +19,17 @@ int64_t plan_samples_per_epoch(const DataFacts *data, const SourceSpec *source, 
     return (data->num_tokens - 1) / seq_len;
 }
 
+bool plan_can_ignore_targets(const Plan *plan)
+{
+    const DataSpec *data = plan->spec->data;
+    for (size_t i = 0; i < data->n_train; i++) {
+        if (strcmp(data->train[i]->format, "tokenized-jsonl") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Up to whole steps; 7.000000000000001 of 0.7 x 10 is 7. */
 static double whole_steps(double steps)
 {

@@ -163,7 +163,19 @@ static int64_t order(const struct loader *l, int64_t g)
     return (int64_t)rng_permute(l->seed, stream, (uint64_t)l->num_samples, (uint64_t)i);
 }
 
-int loader_read(struct loader *l, int64_t step, int64_t micro_batch, int32_t *ids, int32_t *targets,
+bool loader_is_packed(const struct loader *l)
+{
+    (void)l;
+    return false;
+}
+
+bool loader_can_ignore(const struct loader *l)
+{
+    (void)l;
+    return false;
+}
+
+int loader_read(struct loader *l, int64_t step, int64_t micro_batch, const struct host_batch *out,
                 struct error *err)
 {
     ASSERT(step >= 1 && step <= INT64_MAX / l->global_batch_size);
@@ -173,23 +185,37 @@ int loader_read(struct loader *l, int64_t step, int64_t micro_batch, int32_t *id
     }
     int64_t first =
         (step - 1) * l->global_batch_size + l->first_row + micro_batch * l->micro_batch_size;
-    size_t row_bytes = (size_t)l->seq_len * sizeof *ids;
+    size_t row_bytes = (size_t)l->seq_len * sizeof *out->ids;
     for (int64_t row = 0; row < l->micro_batch_size; row++) {
         int64_t begin = order(l, first + row) * l->stride;
         if (formats_read(l->file, begin, l->seq_len + 1, l->vocab_size, l->window, err) != 0) {
             return -1;
         }
-        memcpy(ids + row * l->seq_len, l->window, row_bytes);
-        memcpy(targets + row * l->seq_len, l->window + 1, row_bytes);
+        memcpy(out->ids + row * l->seq_len, l->window, row_bytes);
+        memcpy(out->targets + row * l->seq_len, l->window + 1, row_bytes);
     }
     return 0;
 }
 
 /* Windows of a token stream have a target at every position, so nothing is read. */
-int loader_count_targets(struct loader *l, int64_t step, int64_t *out, struct error *err)
+int loader_count_own_targets(struct loader *l, int64_t step, struct loader_counts *out,
+                             struct error *err)
 {
     (void)step;
     (void)err;
-    *out = l->global_batch_size * l->seq_len;
+    int64_t tokens = l->num_rows * l->seq_len;
+    /* seq_len and num_rows are below 2^31: the product with another seq_len may not fit. */
+    double attended = (double)tokens * ((double)l->seq_len + 1) / 2;
+    *out = (struct loader_counts){
+        .targets = tokens,
+        .tokens = tokens,
+        .attended = attended < 9e18 ? tokens * (l->seq_len + 1) / 2 : INT64_MAX,
+    };
     return 0;
+}
+
+int loader_no_targets(const struct loader *l, int64_t step, struct error *err)
+{
+    (void)l;
+    return error_set(err, ERR_INVALID_ARGUMENT, "step %lld has no valid target", (long long)step);
 }

@@ -8,6 +8,7 @@
 #ifndef TANDEM_RUNTIME_DATA_LOADER_H
 #define TANDEM_RUNTIME_DATA_LOADER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -19,10 +20,10 @@ struct loader;
 struct loader_options {
     const char *path;
     const struct roots *roots; /* where path may lie; NULL = anywhere; borrowed for the open */
-    const char *format;    /* text, u16, u32 */
-    const char *window;    /* T, T+1 */
-    const char *tokenizer; /* bytes */
-    const char *order;     /* sequential, shuffled */
+    const char *format;        /* text, u16, u32 */
+    const char *window;        /* T, T+1 */
+    const char *tokenizer;     /* bytes */
+    const char *order;         /* sequential, shuffled */
     uint64_t seed;
     int64_t seq_len;
     int64_t global_batch_size;
@@ -42,12 +43,35 @@ void loader_close(struct loader *l);
 
 int64_t loader_num_samples(const struct loader *l);
 
-/* One micro-batch: ids, targets [micro * seq_len] int32; targets are already shifted, -100 =
- * ignored. step counts from 1, micro_batch from 0. */
-int loader_read(struct loader *l, int64_t step, int64_t micro_batch, int32_t *ids,
-                int32_t *targets, struct error *err);
+/* Rows are packed documents: positions and segments are filled. Else a row is one document from
+ * position 0 on, and they aren't touched. */
+bool loader_is_packed(const struct loader *l);
+/* A position may have no target (-100): the step's divisor has to be counted. Else every position
+ * has one: global batch x seq_len. The plan says the same (plan_can_ignore_targets). */
+bool loader_can_ignore(const struct loader *l);
 
-/* Valid targets of a whole step over all ranks: the one divisor of the loss. */
-int loader_count_targets(struct loader *l, int64_t step, int64_t *out, struct error *err);
+/* One micro-batch in host memory, each [micro * seq_len] int32, written by loader_read. */
+struct host_batch {
+    int32_t *ids;
+    int32_t *targets;   /* already shifted; -100 = ignored */
+    int32_t *positions; /* packed alone; restart in each document */
+    int32_t *segments;  /* packed alone; attention stays within equal ones of a row */
+};
+/* step counts from 1, micro_batch from 0. */
+int loader_read(struct loader *l, int64_t step, int64_t micro_batch, const struct host_batch *out,
+                struct error *err);
+
+/* Of this data rank's rows of a step. Summed over the data ranks: the one divisor of the loss, and
+ * what the step's FLOPs follow from. */
+struct loader_counts {
+    int64_t targets;  /* valid ones */
+    int64_t tokens;   /* padding is none */
+    int64_t attended; /* sum over the tokens of how many positions each attends to */
+};
+int loader_count_own_targets(struct loader *l, int64_t step, struct loader_counts *out,
+                             struct error *err);
+/* Says that the whole step, over all data ranks, has no valid target, and which rows it has.
+ * Always -1. */
+int loader_no_targets(const struct loader *l, int64_t step, struct error *err);
 
 #endif

@@ -20,7 +20,8 @@ static int load_batch(struct rank *r, int64_t step, int64_t micro_batch, struct 
 {
     const TrainingSpec *training = r->plan->spec->training;
     int64_t n = training->micro_batch_size * training->seq_len;
-    if (loader_read(r->loader, step, micro_batch, r->batch_host, r->batch_host + n, err) != 0 ||
+    const struct host_batch batch = {.ids = r->batch_host, .targets = r->batch_host + n};
+    if (loader_read(r->loader, step, micro_batch, &batch, err) != 0 ||
         r->dev->ops->copy(r->dev, r->compute, r->batch, r->batch_host,
                           (size_t)(2 * n) * sizeof(*r->batch), COPY_TO_DEVICE, err) != 0)
         return -1;
@@ -38,11 +39,8 @@ int trainer_forward(struct rank *r, int64_t step, const Action *a, double dloss,
 /* Zero gradients, zero loss, the word for this step's end. */
 static int begin_step(struct rank *r, struct step *s, struct error *err)
 {
-    int64_t num_targets = 0;
-    if (loader_count_targets(r->loader, s->number, &num_targets, err) != 0)
-        return -1;
-    if (num_targets <= 0)
-        return error_set(err, ERR_INVALID_ARGUMENT, "the data has no valid target");
+    const TrainingSpec *training = r->plan->spec->training;
+    int64_t num_targets = training->global_batch_size * training->seq_len;
     s->dloss = 1.0 / (double)num_targets;
     double words[NUM_STEP_WORDS] = {0};
     if (r->idx == 0)

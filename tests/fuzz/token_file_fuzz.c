@@ -16,12 +16,14 @@ static void read_steps(struct loader *l, const struct loader_options *o)
     size_t n = (size_t)(o->micro_batch_size * o->seq_len);
     int32_t *ids = malloc(n * sizeof *ids), *targets = malloc(n * sizeof *targets);
     ASSERT(ids && targets);
-    int64_t micro_batches = o->global_batch_size / o->data_size / o->micro_batch_size, valid;
+    int64_t micro_batches = o->global_batch_size / o->data_size / o->micro_batch_size;
+    const struct host_batch batch = {.ids = ids, .targets = targets};
+    struct loader_counts counts;
     ASSERT(loader_num_samples(l) >= 1);
     for (int64_t step = 1; step <= 3; step++) {
         for (int64_t m = 0; m < micro_batches; m++) {
             struct error err = {0};
-            if (loader_read(l, step, m, ids, targets, &err) != 0) {
+            if (loader_read(l, step, m, &batch, &err) != 0) {
                 ASSERT(err.code == ERR_OUT_OF_RANGE && err.text[0]);
                 continue;
             }
@@ -30,7 +32,8 @@ static void read_steps(struct loader *l, const struct loader_options *o)
                 ASSERT(i % (size_t)o->seq_len == 0 || ids[i] == targets[i - 1]);
             }
         }
-        ASSERT(loader_count_targets(l, step, &valid, NULL) == 0);
+        ASSERT(loader_count_own_targets(l, step, &counts, NULL) == 0 &&
+               counts.targets == micro_batches * (int64_t)n);
     }
     free(ids);
     free(targets);
