@@ -15,42 +15,56 @@ static void keep_heads(ParamDef *def, const ModelConfig *c)
     }
 }
 
+static void add_qkv_biases(struct family_table *t, int64_t q, int64_t kv, const ModelConfig *c)
+{
+    family_table_add_bias(t, UNIT_BLOCK, ROLE_Q_BIAS, LAYER "self_attn.q_proj.bias", q, SPLIT_ROWS);
+    keep_heads(family_table_add_bias(t, UNIT_BLOCK, ROLE_K_BIAS, LAYER "self_attn.k_proj.bias", kv,
+                                     SPLIT_ROWS),
+               c);
+    keep_heads(family_table_add_bias(t, UNIT_BLOCK, ROLE_V_BIAS, LAYER "self_attn.v_proj.bias", kv,
+                                     SPLIT_ROWS),
+               c);
+}
+
+/* Each tensor rank sees its own heads alone, so that its gradient is a part. */
+static void add_head_norm(struct family_table *t, ParamRole role, const char *name,
+                          const ModelConfig *c)
+{
+    ParamDef *norm = family_table_add(t, UNIT_BLOCK, role, name, c->head_dim, 0, SPLIT_NONE);
+    if (norm) {
+        norm->has_tensor_grad = 1;
+        norm->tensor_grad = SPREAD_PARTIAL;
+    }
+}
+
 static void add_attention(struct family_table *t, const struct decoder_shape *s,
                           const ModelConfig *c)
 {
     int64_t d = c->hidden_size;
     int64_t q = c->num_attention_heads * c->head_dim, kv = c->num_key_value_heads * c->head_dim;
-    family_table_add(t, UNIT_BLOCK, LAYER "self_attn.q_proj.weight", q, d, SPLIT_ROWS);
-    keep_heads(family_table_add(t, UNIT_BLOCK, LAYER "self_attn.k_proj.weight", kv, d, SPLIT_ROWS),
-               c);
-    keep_heads(family_table_add(t, UNIT_BLOCK, LAYER "self_attn.v_proj.weight", kv, d, SPLIT_ROWS),
-               c);
+    family_table_add(t, UNIT_BLOCK, ROLE_Q, LAYER "self_attn.q_proj.weight", q, d, SPLIT_ROWS);
+    keep_heads(
+        family_table_add(t, UNIT_BLOCK, ROLE_K, LAYER "self_attn.k_proj.weight", kv, d, SPLIT_ROWS),
+        c);
+    keep_heads(
+        family_table_add(t, UNIT_BLOCK, ROLE_V, LAYER "self_attn.v_proj.weight", kv, d, SPLIT_ROWS),
+        c);
     if (s->qkv_bias) {
-        family_table_add_bias(t, UNIT_BLOCK, LAYER "self_attn.q_proj.bias", q, SPLIT_ROWS);
-        keep_heads(
-            family_table_add_bias(t, UNIT_BLOCK, LAYER "self_attn.k_proj.bias", kv, SPLIT_ROWS), c);
-        keep_heads(
-            family_table_add_bias(t, UNIT_BLOCK, LAYER "self_attn.v_proj.bias", kv, SPLIT_ROWS), c);
+        add_qkv_biases(t, q, kv, c);
     }
-    for (int i = 0; s->qk_norm && i < 2; i++) {
-        ParamDef *norm = family_table_add(
-            t, UNIT_BLOCK, i ? LAYER "self_attn.k_norm.weight" : LAYER "self_attn.q_norm.weight",
-            c->head_dim, 0, SPLIT_NONE);
-        if (norm) {
-            /* Each tensor rank sees its own heads alone. */
-            norm->has_tensor_grad = 1;
-            norm->tensor_grad = SPREAD_PARTIAL;
-        }
+    if (s->qk_norm) {
+        add_head_norm(t, ROLE_Q_NORM, LAYER "self_attn.q_norm.weight", c);
+        add_head_norm(t, ROLE_K_NORM, LAYER "self_attn.k_norm.weight", c);
     }
-    family_table_add(t, UNIT_BLOCK, LAYER "self_attn.o_proj.weight", d, q, SPLIT_COLUMNS);
+    family_table_add(t, UNIT_BLOCK, ROLE_O, LAYER "self_attn.o_proj.weight", d, q, SPLIT_COLUMNS);
 }
 
-static void add_expert(struct family_table *t, const ModelConfig *c, const char *name, int64_t rows,
-                       int64_t columns, enum family_split split)
+static void add_expert(struct family_table *t, const ModelConfig *c, ParamRole role,
+                       const char *name, int64_t rows, int64_t columns, enum family_split split)
 {
     char full[160];
     snprintf(full, sizeof full, LAYER "%s", name);
-    ParamDef *def = family_table_add(t, UNIT_BLOCK, full, rows, columns, split);
+    ParamDef *def = family_table_add(t, UNIT_BLOCK, role, full, rows, columns, split);
     if (def) {
         def->has_num_experts = 1;
         def->num_experts = c->num_experts;
@@ -63,38 +77,37 @@ static void add_mlp(struct family_table *t, const struct decoder_shape *s, const
     if (s->router) {
         char name[160];
         snprintf(name, sizeof name, LAYER "%s", s->router);
-        family_table_add(t, UNIT_BLOCK, name, c->num_experts, d, SPLIT_NONE);
-        add_expert(t, c, s->expert_gate, e, d, SPLIT_ROWS);
-        add_expert(t, c, s->expert_up, e, d, SPLIT_ROWS);
-        add_expert(t, c, s->expert_down, d, e, SPLIT_COLUMNS);
+        family_table_add(t, UNIT_BLOCK, ROLE_ROUTER, name, c->num_experts, d, SPLIT_STREAM);
+        add_expert(t, c, ROLE_EXPERT_GATE, s->expert_gate, e, d, SPLIT_ROWS);
+        add_expert(t, c, ROLE_EXPERT_UP, s->expert_up, e, d, SPLIT_ROWS);
+        add_expert(t, c, ROLE_EXPERT_DOWN, s->expert_down, d, e, SPLIT_COLUMNS);
         return;
     }
-    family_table_add(t, UNIT_BLOCK, LAYER "mlp.gate_proj.weight", f, d, SPLIT_ROWS);
-    family_table_add(t, UNIT_BLOCK, LAYER "mlp.up_proj.weight", f, d, SPLIT_ROWS);
-    family_table_add(t, UNIT_BLOCK, LAYER "mlp.down_proj.weight", d, f, SPLIT_COLUMNS);
+    family_table_add(t, UNIT_BLOCK, ROLE_GATE, LAYER "mlp.gate_proj.weight", f, d, SPLIT_ROWS);
+    family_table_add(t, UNIT_BLOCK, ROLE_UP, LAYER "mlp.up_proj.weight", f, d, SPLIT_ROWS);
+    family_table_add(t, UNIT_BLOCK, ROLE_DOWN, LAYER "mlp.down_proj.weight", d, f, SPLIT_COLUMNS);
 }
 
 int decoder_params(const struct decoder_shape *s, const ModelConfig *c, struct arena *arena,
                    ParamDef ***defs, size_t *num, struct error *err)
 {
-    int64_t d = c->hidden_size;
+    int64_t d = c->hidden_size, v = c->vocab_size;
     struct family_table t;
     if (family_table_new(&t, c, arena, err) != 0) {
         return -1;
     }
-    ParamDef *embed =
-        family_table_add(&t, UNIT_EMBED, "model.embed_tokens.weight", c->vocab_size, d, SPLIT_ROWS);
-    if (embed && c->tie_word_embeddings) {
-        embed->has_tied = 1;
-        embed->tied = 1;
-    }
-    family_table_add(&t, UNIT_BLOCK, LAYER "input_layernorm.weight", d, 0, SPLIT_NONE);
+    family_table_tie(
+        family_table_add(&t, UNIT_EMBED, ROLE_EMBED, "model.embed_tokens.weight", v, d, SPLIT_ROWS),
+        c->tie_word_embeddings);
+    family_table_add(&t, UNIT_BLOCK, ROLE_ATTN_NORM, LAYER "input_layernorm.weight", d, 0,
+                     SPLIT_STREAM);
     add_attention(&t, s, c);
-    family_table_add(&t, UNIT_BLOCK, LAYER "post_attention_layernorm.weight", d, 0, SPLIT_NONE);
+    family_table_add(&t, UNIT_BLOCK, ROLE_MLP_NORM, LAYER "post_attention_layernorm.weight", d, 0,
+                     SPLIT_STREAM);
     add_mlp(&t, s, c);
-    family_table_add(&t, UNIT_HEAD, "model.norm.weight", d, 0, SPLIT_NONE);
+    family_table_add(&t, UNIT_HEAD, ROLE_FINAL_NORM, "model.norm.weight", d, 0, SPLIT_STREAM);
     if (!c->tie_word_embeddings) {
-        family_table_add(&t, UNIT_HEAD, "lm_head.weight", c->vocab_size, d, SPLIT_ROWS);
+        family_table_add(&t, UNIT_HEAD, ROLE_HEAD, "lm_head.weight", v, d, SPLIT_ROWS);
     }
     return family_table_end(&t, defs, num, err);
 }

@@ -8,42 +8,84 @@
 
 #define LAYER "transformer.h.{layer}."
 
-static void add_linear(struct family_table *t, const char *weight, const char *bias, int64_t in,
-                       int64_t out, enum family_split split)
+/* A matrix stored [in, out], and its bias: the bias of a split output is split as well, that of a
+ * split input is added once, to the sum. groups: matrices side by side in it. */
+struct linear {
+    ParamRole role, bias_role;
+    const char *weight, *bias;
+    int64_t in, out, groups;
+    enum family_split split;
+};
+
+static void add_linear(struct family_table *t, const struct linear *l)
 {
-    family_table_add(t, UNIT_BLOCK, weight, in, out, split);
-    family_table_add_bias(t, UNIT_BLOCK, bias, out,
-                          split == SPLIT_COLUMNS ? SPLIT_ROWS : SPLIT_NONE);
+    ParamDef *defs[] = {
+        family_table_add(t, UNIT_BLOCK, l->role, l->weight, l->in, l->out, l->split),
+        family_table_add_bias(t, UNIT_BLOCK, l->bias_role, l->bias, l->out,
+                              l->split == SPLIT_COLUMNS ? SPLIT_ROWS : SPLIT_STREAM),
+    };
+    if (defs[0]) {
+        defs[0]->has_in_out = 1;
+        defs[0]->in_out = 1;
+    }
+    for (int i = 0; i < 2 && l->groups > 1; i++) {
+        if (defs[i]) {
+            defs[i]->has_shard_groups = 1;
+            defs[i]->shard_groups = l->groups;
+        }
+    }
+}
+
+/* The scale and shift of a layer norm. */
+static void add_norm(struct family_table *t, UnitKind unit, ParamRole role, ParamRole bias_role,
+                     const char *weight, const char *bias, int64_t d)
+{
+    family_table_add(t, unit, role, weight, d, 0, SPLIT_STREAM);
+    family_table_add_bias(t, unit, bias_role, bias, d, SPLIT_STREAM);
+}
+
+static void add_block(struct family_table *t, int64_t d, int64_t f)
+{
+    const struct linear attention[] = {
+        {ROLE_QKV, ROLE_QKV_BIAS, LAYER "attn.c_attn.weight", LAYER "attn.c_attn.bias", d, 3 * d, 3,
+         SPLIT_COLUMNS},
+        {ROLE_O, ROLE_O_BIAS, LAYER "attn.c_proj.weight", LAYER "attn.c_proj.bias", d, d, 1,
+         SPLIT_ROWS},
+    };
+    const struct linear mlp[] = {
+        {ROLE_UP, ROLE_UP_BIAS, LAYER "mlp.c_fc.weight", LAYER "mlp.c_fc.bias", d, f, 1,
+         SPLIT_COLUMNS},
+        {ROLE_DOWN, ROLE_DOWN_BIAS, LAYER "mlp.c_proj.weight", LAYER "mlp.c_proj.bias", f, d, 1,
+         SPLIT_ROWS},
+    };
+    add_norm(t, UNIT_BLOCK, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS, LAYER "ln_1.weight",
+             LAYER "ln_1.bias", d);
+    add_linear(t, &attention[0]);
+    add_linear(t, &attention[1]);
+    add_norm(t, UNIT_BLOCK, ROLE_MLP_NORM, ROLE_MLP_NORM_BIAS, LAYER "ln_2.weight",
+             LAYER "ln_2.bias", d);
+    add_linear(t, &mlp[0]);
+    add_linear(t, &mlp[1]);
 }
 
 static int gpt2_params(const ModelConfig *c, struct arena *arena, ParamDef ***defs, size_t *num,
                        struct error *err)
 {
-    int64_t d = c->hidden_size, f = c->intermediate_size;
+    int64_t d = c->hidden_size, v = c->vocab_size;
     struct family_table t;
     if (family_table_new(&t, c, arena, err) != 0) {
         return -1;
     }
-    ParamDef *embed =
-        family_table_add(&t, UNIT_EMBED, "transformer.wte.weight", c->vocab_size, d, SPLIT_ROWS);
-    if (embed && c->tie_word_embeddings) {
-        embed->has_tied = 1;
-        embed->tied = 1;
-    }
-    family_table_add(&t, UNIT_EMBED, "transformer.wpe.weight", c->max_position_embeddings, d,
-                     SPLIT_NONE);
-    family_table_add(&t, UNIT_BLOCK, LAYER "ln_1.weight", d, 0, SPLIT_NONE);
-    family_table_add_bias(&t, UNIT_BLOCK, LAYER "ln_1.bias", d, SPLIT_NONE);
-    add_linear(&t, LAYER "attn.c_attn.weight", LAYER "attn.c_attn.bias", d, 3 * d, SPLIT_COLUMNS);
-    add_linear(&t, LAYER "attn.c_proj.weight", LAYER "attn.c_proj.bias", d, d, SPLIT_ROWS);
-    family_table_add(&t, UNIT_BLOCK, LAYER "ln_2.weight", d, 0, SPLIT_NONE);
-    family_table_add_bias(&t, UNIT_BLOCK, LAYER "ln_2.bias", d, SPLIT_NONE);
-    add_linear(&t, LAYER "mlp.c_fc.weight", LAYER "mlp.c_fc.bias", d, f, SPLIT_COLUMNS);
-    add_linear(&t, LAYER "mlp.c_proj.weight", LAYER "mlp.c_proj.bias", f, d, SPLIT_ROWS);
-    family_table_add(&t, UNIT_HEAD, "transformer.ln_f.weight", d, 0, SPLIT_NONE);
-    family_table_add_bias(&t, UNIT_HEAD, "transformer.ln_f.bias", d, SPLIT_NONE);
+    family_table_tie(
+        family_table_add(&t, UNIT_EMBED, ROLE_EMBED, "transformer.wte.weight", v, d, SPLIT_ROWS),
+        c->tie_word_embeddings);
+    family_table_add(&t, UNIT_EMBED, ROLE_POSITIONS, "transformer.wpe.weight",
+                     c->max_position_embeddings, d, SPLIT_STREAM);
+    add_block(&t, d, c->intermediate_size);
+    add_norm(&t, UNIT_HEAD, ROLE_FINAL_NORM, ROLE_FINAL_NORM_BIAS, "transformer.ln_f.weight",
+             "transformer.ln_f.bias", d);
     if (!c->tie_word_embeddings) {
-        family_table_add(&t, UNIT_HEAD, "lm_head.weight", c->vocab_size, d, SPLIT_ROWS);
+        family_table_add(&t, UNIT_HEAD, ROLE_HEAD, "lm_head.weight", v, d, SPLIT_ROWS);
     }
     return family_table_end(&t, defs, num, err);
 }

@@ -8,8 +8,23 @@ int family_table_new(struct family_table *t, const ModelConfig *c, struct arena 
     return t->defs ? 0 : error_set(err, ERR_RESOURCE_EXHAUSTED, "parameter table: out of memory");
 }
 
-ParamDef *family_table_add(struct family_table *t, UnitKind unit, const char *name, int64_t rows,
-                           int64_t columns, enum family_split split)
+static void set_split(ParamDef *d, enum family_split split)
+{
+    if (split == SPLIT_STREAM) {
+        d->has_on_rows = 1;
+        d->on_rows = 1;
+    } else if (split != SPLIT_NONE) {
+        d->has_tensor_spread = 1;
+        d->tensor_spread = SPREAD_SHARD;
+        d->has_shard_dim = 1;
+        d->shard_dim = split == SPLIT_ROWS ? 0 : 1;
+        d->has_tensor_grad = 1;
+        d->tensor_grad = SPREAD_SHARD;
+    }
+}
+
+ParamDef *family_table_add(struct family_table *t, UnitKind unit, ParamRole role, const char *name,
+                           int64_t rows, int64_t columns, enum family_split split)
 {
     ParamDef *d = arena_alloc(t->arena, sizeof *d);
     int64_t *shape = arena_alloc(t->arena, 2 * sizeof *shape);
@@ -24,18 +39,13 @@ ParamDef *family_table_add(struct family_table *t, UnitKind unit, const char *na
     d->name = copy;
     d->has_unit = 1;
     d->unit = unit;
+    d->has_role = 1;
+    d->role = role;
     d->n_shape = columns ? 2 : 1;
     d->shape = shape;
     d->has_decay = 1;
     d->decay = columns != 0;
-    if (split != SPLIT_NONE) {
-        d->has_tensor_spread = 1;
-        d->tensor_spread = SPREAD_SHARD;
-        d->has_shard_dim = 1;
-        d->shard_dim = split == SPLIT_ROWS ? 0 : 1;
-        d->has_tensor_grad = 1;
-        d->tensor_grad = SPREAD_SHARD;
-    }
+    set_split(d, split);
     if (columns) {
         d->has_init_std = 1;
         d->init_std = t->init_std;
@@ -48,16 +58,24 @@ ParamDef *family_table_add(struct family_table *t, UnitKind unit, const char *na
     return d;
 }
 
-ParamDef *family_table_add_bias(struct family_table *t, UnitKind unit, const char *name,
-                                int64_t rows, enum family_split split)
+ParamDef *family_table_add_bias(struct family_table *t, UnitKind unit, ParamRole role,
+                                const char *name, int64_t rows, enum family_split split)
 {
-    ParamDef *d = family_table_add(t, unit, name, rows, 0, split);
+    ParamDef *d = family_table_add(t, unit, role, name, rows, 0, split);
     if (d) {
         d->init_ones = 0;
         d->has_init_std = 1;
         d->init_std = 0;
     }
     return d;
+}
+
+void family_table_tie(ParamDef *def, bool tied)
+{
+    if (def && tied) {
+        def->has_tied = 1;
+        def->tied = 1;
+    }
 }
 
 int family_table_end(const struct family_table *t, ParamDef ***defs, size_t *num, struct error *err)

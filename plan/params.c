@@ -82,6 +82,9 @@ static int add(struct param_table *t, const ParamDef *def, int32_t def_idx, int3
     p->layer = layer;
     p->def_idx = def_idx;
     p->offset = t->flat_numel;
+    p->role = def->role;
+    p->on_rows = def->on_rows;
+    p->in_out = def->in_out;
     p->decay = def->decay;
     p->tied = def->tied;
     p->expert = def->num_experts > 0;

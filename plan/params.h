@@ -29,9 +29,11 @@ struct param {
     int64_t local_shape[PARAM_DIMS_MAX]; /* what this rank holds */
     int64_t numel;                       /* local */
     int64_t offset;                      /* elements from the start of a flat buffer */
+    ParamRole role;
     bool decay;
     bool tied;
-    bool expert; /* lies over the expert axis */
+    bool expert;          /* lies over the expert axis */
+    bool on_rows, in_out; /* plans.proto: ParamDef */
     double init_std;
     bool init_ones;
     /* Cut over the tensor axis: which dimension, into how many parts that stay whole (of each

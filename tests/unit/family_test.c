@@ -179,6 +179,95 @@ static void flops_count_active_experts(void **state)
     assert_int_equal(family_find("mixtral")->matmul_params(&c), products + routers);
 }
 
+/* The defs of a family; in arena memory. */
+static size_t table_of(const char *model_type, struct arena *arena, ParamDef ***defs)
+{
+    ModelConfig c = llama(2, 64, 136, 8, 4, 256);
+    c.model_type = (char *)(uintptr_t)model_type;
+    c.num_experts = 4;
+    c.num_experts_per_tok = 2;
+    c.moe_intermediate_size = 32;
+    c.max_position_embeddings = 128;
+    size_t num;
+    assert_int_equal(family_find(model_type)->params(&c, arena, defs, &num, NULL), 0);
+    return num;
+}
+
+/* Layers find parameters by their roles, so each has one and no two of a table have the same. What
+ * is cut over the tensor axis acts on no rows of the residual stream, and norms and the biases of
+ * row-parallel layers do. */
+static void each_parameter_has_a_role_of_its_own(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"llama", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gpt2"};
+    for (size_t f = 0; f < sizeof names / sizeof names[0]; f++) {
+        struct arena arena = {0};
+        ParamDef **defs;
+        size_t num = table_of(names[f], &arena, &defs);
+        bool seen[64] = {false};
+        for (size_t i = 0; i < num; i++) {
+            assert_true(defs[i]->role > ROLE_NONE && defs[i]->role < 64);
+            assert_false(seen[defs[i]->role]);
+            seen[defs[i]->role] = true;
+            bool head_norm = defs[i]->role == ROLE_Q_NORM || defs[i]->role == ROLE_K_NORM;
+            assert_int_equal(defs[i]->tensor_grad == SPREAD_PARTIAL, head_norm);
+            assert_int_equal(defs[i]->on_rows,
+                             defs[i]->tensor_spread != SPREAD_SHARD && !head_norm);
+        }
+        assert_true(seen[ROLE_EMBED] && seen[ROLE_ATTN_NORM] && seen[ROLE_O]);
+        assert_int_equal(seen[ROLE_QKV], strcmp(names[f], "gpt2") == 0);
+        arena_free(&arena);
+    }
+}
+
+static const ParamDef *with_role(ParamDef **defs, size_t num, ParamRole role)
+{
+    for (size_t i = 0; i < num; i++) {
+        if (defs[i]->role == role) {
+            return defs[i];
+        }
+    }
+    fail_msg("no parameter has role %d", (int)role);
+    return NULL;
+}
+
+/* GPT-2 stores [inputs, outputs]: outputs are columns, and q, k and v three blocks of them. */
+static void gpt2_is_cut_by_its_outputs_then_its_inputs(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    ParamDef **defs;
+    size_t num = table_of("gpt2", &arena, &defs);
+    static const struct {
+        ParamRole role;
+        bool in_out, shard, on_rows;
+        int32_t dim;
+        int64_t groups;
+    } want[] = {
+        {ROLE_EMBED, false, true, false, 0, 1},
+        {ROLE_POSITIONS, false, false, true, 0, 1},
+        {ROLE_QKV, true, true, false, 1, 3},
+        {ROLE_QKV_BIAS, false, true, false, 0, 3},
+        {ROLE_O, true, true, false, 0, 1},
+        {ROLE_O_BIAS, false, false, true, 0, 1},
+        {ROLE_UP, true, true, false, 1, 1},
+        {ROLE_UP_BIAS, false, true, false, 0, 1},
+        {ROLE_DOWN, true, true, false, 0, 1},
+        {ROLE_DOWN_BIAS, false, false, true, 0, 1},
+        {ROLE_FINAL_NORM, false, false, true, 0, 1},
+        {ROLE_FINAL_NORM_BIAS, false, false, true, 0, 1},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        const ParamDef *def = with_role(defs, num, want[i].role);
+        assert_int_equal(def->in_out, want[i].in_out);
+        assert_int_equal(def->tensor_spread == SPREAD_SHARD, want[i].shard);
+        assert_int_equal(def->on_rows, want[i].on_rows);
+        assert_int_equal(def->shard_dim, want[i].dim);
+        assert_int_equal(def->shard_groups, want[i].groups);
+    }
+    arena_free(&arena);
+}
+
 /* They can be looked at; a job of one is refused by its name. */
 static void families_that_cannot_be_trained_say_so(void **state)
 {
@@ -211,6 +300,8 @@ int main(void)
         cmocka_unit_test(saved_tensors_add_up_to_the_closed_form),
         cmocka_unit_test(other_families_have_their_published_parameters),
         cmocka_unit_test(flops_count_active_experts),
+        cmocka_unit_test(each_parameter_has_a_role_of_its_own),
+        cmocka_unit_test(gpt2_is_cut_by_its_outputs_then_its_inputs),
         cmocka_unit_test(families_that_cannot_be_trained_say_so),
         cmocka_unit_test(an_unknown_family_is_not_found),
     };
