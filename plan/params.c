@@ -5,38 +5,34 @@
 
 #include "model/family.h"
 #include "plan/mesh.h"
+#include "plan/params_layout.h"
 #include "plan/stages.h"
 
-static int64_t round_up(int64_t n)
-{
-    return (n + PARAMS_ALIGN_NUMEL - 1) / PARAMS_ALIGN_NUMEL * PARAMS_ALIGN_NUMEL;
-}
+/* Of one tensor, and of all that a rank holds: no sum of them overflows. */
+#define NUMEL_MAX ((int64_t)1 << 50)
 
 /* What the layout makes of the table. */
 struct spread {
     int64_t tensor, expert, num_layers;
 };
 
-/* Does the cut over the tensor axis come out even? */
-static bool cut_usable(const ParamDef *def)
+static bool is_cut(const ParamDef *def, int32_t dim)
 {
-    int64_t groups = def->shard_groups, parts = def->shard_parts;
-    if (def->tensor_spread != SPREAD_SHARD) {
-        return true;
-    }
-    if (def->shard_dim < 0 || (size_t)def->shard_dim >= def->n_shape) {
-        return false;
-    }
-    int64_t size = def->shape[def->shard_dim];
-    return groups >= 1 && groups <= size && size % groups == 0 && parts >= 0 &&
-           (parts == 0 || (parts <= size / groups && size / groups % parts == 0));
+    return def->tensor_spread == SPREAD_SHARD && def->shard_dim == dim;
 }
 
-static int64_t local_size(const ParamDef *def, int32_t dim, int64_t size, int64_t tensor)
+/* Does the cut dimension come out even? parts and groups in range. */
+static bool cuts_well(const ParamDef *def, int64_t size)
 {
-    if (def->tensor_spread != SPREAD_SHARD || def->shard_dim != dim || tensor == 1) {
-        return size;
+    if (def->shard_groups < 1 || size % def->shard_groups != 0 || def->shard_parts < 0) {
+        return false;
     }
+    int64_t block = size / def->shard_groups;
+    return def->shard_parts == 0 || (def->shard_parts <= block && block % def->shard_parts == 0);
+}
+
+static int64_t local_size(const ParamDef *def, int64_t size, int64_t tensor)
+{
     int64_t block = size / def->shard_groups;
     int64_t parts = def->shard_parts > 0 ? def->shard_parts : block;
     return def->shard_groups * ((parts + tensor - 1) / tensor) * (block / parts);
@@ -45,21 +41,55 @@ static int64_t local_size(const ParamDef *def, int32_t dim, int64_t size, int64_
 static int set_shape(struct param *p, const ParamDef *def, int64_t tensor, struct error *err)
 {
     int64_t whole = 1;
-    if (!cut_usable(def)) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "plan: %s can't be cut as it says", p->name);
-    }
     p->num_dims = (int32_t)def->n_shape;
     p->numel = 1;
     for (int32_t i = 0; i < p->num_dims; i++) {
         int64_t size = def->shape[i];
-        if (size < 1 || __builtin_mul_overflow(whole, size, &whole) || whole > ((int64_t)1 << 50)) {
+        if (size < 1 || (is_cut(def, i) && !cuts_well(def, size)) ||
+            __builtin_mul_overflow(whole, size, &whole) || whole > NUMEL_MAX) {
             return error_set(err, ERR_INVALID_ARGUMENT, "plan: %s: shape is out of range", p->name);
         }
         p->shape[i] = size;
-        p->local_shape[i] = local_size(def, i, size, tensor);
+        p->local_shape[i] = is_cut(def, i) ? local_size(def, size, tensor) : size;
         p->numel *= p->local_shape[i];
     }
+    if (def->tensor_spread == SPREAD_SHARD &&
+        (def->shard_dim < 0 || def->shard_dim >= p->num_dims)) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "plan: %s: has no dimension %d", p->name,
+                         def->shard_dim);
+    }
     return 0;
+}
+
+/* What is left to be summed of a def's gradient, by its tags. */
+static enum param_sum sum_of(const ParamDef *def, int64_t tensor)
+{
+    if (tensor == 1) {
+        return PARAM_SUM_NONE;
+    }
+    if (def->tensor_grad == SPREAD_PARTIAL) {
+        return PARAM_SUM_TENSOR;
+    }
+    bool replicas =
+        def->tensor_spread == SPREAD_SHARD && def->shard_parts > 0 && def->shard_parts < tensor;
+    return replicas ? PARAM_SUM_REPLICAS : PARAM_SUM_NONE;
+}
+
+static void set_tags(struct param *p, const ParamDef *def, int64_t tensor)
+{
+    p->decay = def->decay;
+    p->tied = def->tied;
+    p->expert = def->num_experts > 0;
+    p->init_std = def->init_std;
+    p->init_ones = def->init_ones;
+    p->role = def->role;
+    p->sum = sum_of(def, tensor);
+    p->tensor_shard = def->tensor_spread == SPREAD_SHARD;
+    p->shard_dim = def->shard_dim;
+    p->shard_parts = def->shard_parts;
+    p->shard_groups = def->shard_groups;
+    p->on_rows = def->on_rows;
+    p->in_out = def->in_out;
 }
 
 /* Appends one def, for one layer and expert, behind what is there. */
@@ -81,20 +111,7 @@ static int add(struct param_table *t, const ParamDef *def, int32_t def_idx, int3
     p->unit = unit;
     p->layer = layer;
     p->def_idx = def_idx;
-    p->offset = t->flat_numel;
-    p->role = def->role;
-    p->on_rows = def->on_rows;
-    p->in_out = def->in_out;
-    p->decay = def->decay;
-    p->tied = def->tied;
-    p->expert = def->num_experts > 0;
-    p->init_std = def->init_std;
-    p->init_ones = def->init_ones;
-    p->tensor_shard = def->tensor_spread == SPREAD_SHARD;
-    p->shard_dim = def->shard_dim;
-    p->shard_parts = def->shard_parts;
-    p->shard_groups = def->shard_groups;
-    t->flat_numel += round_up(p->numel);
+    set_tags(p, def, tensor);
     t->num_params++;
     return 0;
 }
@@ -105,29 +122,24 @@ static int64_t local_experts(const ParamDef *def, int64_t expert)
     return def->num_experts > 0 ? (def->num_experts + expert - 1) / expert : 1;
 }
 
-static int add_unit(struct param_table *t, const Plan *plan, const struct spread *s, UnitKind kind,
-                    int32_t unit, int64_t layer, struct error *err)
+/* The last stage's copy of a tied embedding lies in the head's unit. */
+static bool belongs(const ParamDef *def, UnitKind kind, bool with_tied)
 {
-    for (size_t i = 0; i < plan->n_params; i++) {
-        const ParamDef *def = plan->params[i];
-        for (int64_t e = 0; def->unit == kind && e < local_experts(def, s->expert); e++) {
-            if (add(t, def, (int32_t)i, unit, layer, e, s->tensor, err) != 0) {
-                return -1;
-            }
-        }
-    }
-    return 0;
+    return def->unit == kind || (with_tied && def->tied && def->unit == UNIT_EMBED);
 }
 
-/* The last stage's copy of a tied embedding. */
-static int add_tied(struct param_table *t, const Plan *plan, const struct spread *s,
-                    struct error *err)
+static int add_unit(struct param_table *t, const Plan *plan, const struct spread *s, UnitKind kind,
+                    int32_t unit, int64_t layer, bool with_tied, struct error *err)
 {
-    for (size_t i = 0; i < plan->n_params; i++) {
-        const ParamDef *def = plan->params[i];
-        if (def->tied && def->unit == UNIT_EMBED &&
-            add(t, def, (int32_t)i, (int32_t)s->num_layers + 1, -1, -1, s->tensor, err) != 0) {
-            return -1;
+    for (enum param_sum sum = PARAM_SUM_NONE; sum <= PARAM_SUM_TENSOR; sum++) {
+        for (size_t i = 0; i < plan->n_params; i++) {
+            const ParamDef *def = plan->params[i];
+            bool here = belongs(def, kind, with_tied) && sum_of(def, s->tensor) == sum;
+            for (int64_t e = 0; here && e < local_experts(def, s->expert); e++) {
+                if (add(t, def, (int32_t)i, unit, layer, e, s->tensor, err) != 0) {
+                    return -1;
+                }
+            }
         }
     }
     return 0;
@@ -137,16 +149,15 @@ static int expand_chunk(const Plan *plan, const struct spread *s, struct stage_c
                         bool has_embed, struct param_table *t, struct error *err)
 {
     int32_t head = (int32_t)s->num_layers + 1;
-    if (c.head && (add_unit(t, plan, s, UNIT_HEAD, head, -1, err) != 0 ||
-                   (!has_embed && add_tied(t, plan, s, err) != 0))) {
+    if (c.head && add_unit(t, plan, s, UNIT_HEAD, head, -1, !has_embed, err) != 0) {
         return -1;
     }
     for (int64_t l = c.end - 1; l >= c.begin; l--) {
-        if (add_unit(t, plan, s, UNIT_BLOCK, (int32_t)l + 1, l, err) != 0) {
+        if (add_unit(t, plan, s, UNIT_BLOCK, (int32_t)l + 1, l, false, err) != 0) {
             return -1;
         }
     }
-    return c.embed ? add_unit(t, plan, s, UNIT_EMBED, 0, -1, err) : 0;
+    return c.embed ? add_unit(t, plan, s, UNIT_EMBED, 0, -1, false, err) : 0;
 }
 
 static int expand(const Plan *plan, const Stage *stage, const struct spread *s,
@@ -231,7 +242,7 @@ int params_expand(const Plan *plan, int32_t stage_idx, struct param_table *out, 
     if (!t.params) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "parameter table: out of memory");
     }
-    if (expand(plan, stage, &s, &t, err) != 0) {
+    if (expand(plan, stage, &s, &t, err) != 0 || params_lay_out(&t, stage, stage_idx, err) != 0) {
         params_free(&t);
         return -1;
     }
@@ -242,6 +253,7 @@ int params_expand(const Plan *plan, int32_t stage_idx, struct param_table *out, 
 void params_free(struct param_table *table)
 {
     free(table->params);
+    free(table->bucket_offsets);
     *table = (struct param_table){0};
 }
 

@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "model/family.h"
 #include "plan/buckets.h"
+#include "plan/layout_rules.h"
 #include "plan/memory.h"
 #include "plan/params.h"
 #include "plan/schedule.h"
@@ -36,6 +37,19 @@ static int set_params(Plan *plan, struct error *err)
     }
     arena_free(&arena);
     return rc;
+}
+
+/* What the layout makes of the family's tags. */
+static void set_tags(Plan *plan)
+{
+    const ParallelSpec *l = plan->spec->parallel->layout;
+    for (size_t i = 0; i < plan->n_params && l->sequence_parallel && l->tensor > 1; i++) {
+        ParamDef *def = plan->params[i];
+        if (def->on_rows) {
+            def->has_tensor_grad = 1;
+            def->tensor_grad = SPREAD_PARTIAL;
+        }
+    }
 }
 
 /* ---- buckets and actions ---- */
@@ -72,10 +86,12 @@ static int set_stage(Plan *plan, int32_t idx, int64_t *num_tensors, struct error
         return -1;
     }
     *num_tensors += table.num_params;
-    stage->has_flat_numel = 1;
-    stage->flat_numel = table.flat_numel;
-    int64_t size = memory_grad_size(plan->spec->training);
-    int rc = buckets_build(stage, &table, bucket_size_mb(plan, &table, size), size, err);
+    const ParallelSpec *l = plan->spec->parallel->layout;
+    struct bucket_rule rule = {.grad_size = memory_grad_size(plan->spec->training),
+                               .shards = layout_shards(l)};
+    rule.by_unit = l->zero_stage >= 2 && rule.shards > 1;
+    rule.mb = bucket_size_mb(plan, &table, rule.grad_size);
+    int rc = buckets_build(stage, &table, &rule, err);
     params_free(&table);
     if (rc == 0 && can_run(plan)) {
         schedule_data_parallel(stage, plan->micro_batches, family_num_units(plan->model->config),
@@ -89,6 +105,7 @@ int plan_set_stages(Plan *plan, struct error *err)
     if (set_params(plan, err) != 0) {
         return -1;
     }
+    set_tags(plan);
     stages_build(plan);
     int64_t num_tensors = 0;
     for (size_t i = 0; i < plan->n_stages; i++) {

@@ -17,4 +17,15 @@
  * stage->buckets are there already; fills stage->actions (owned by the stage). */
 void schedule_data_parallel(Stage *stage, int64_t micro_batches, int32_t num_units, bool reduce);
 
+/* A walk over a stage's list that follows its repeats: {.stage = s} is at the start. */
+struct schedule_walk {
+    const Stage *stage;
+    size_t next;
+    int32_t round; /* of the repeat that it is in */
+};
+
+/* *out = the next action, with its own micro_batch; never a repeat. False: the list is done. Of a
+ * list that plan_prove has passed. */
+bool schedule_next(struct schedule_walk *w, Action *out);
+
 #endif
