@@ -1,4 +1,5 @@
-set(gang ${CMAKE_SOURCE_DIR}/tests/parallel/gang.c ${CMAKE_SOURCE_DIR}/tests/parallel/golden.c)
+set(gang ${CMAKE_SOURCE_DIR}/tests/parallel/gang.c ${CMAKE_SOURCE_DIR}/tests/parallel/gang_job.c
+  ${CMAKE_SOURCE_DIR}/tests/parallel/golden.c)
 tandem_test(golden_curve_test "${CMAKE_SOURCE_DIR}/tests/parallel/golden_curve_test.c;${gang}" tandem_rank)
 set_tests_properties(golden_curve_test PROPERTIES TIMEOUT 1800 LABELS threads)
 tandem_test(trainer_test "${CMAKE_SOURCE_DIR}/tests/parallel/trainer_test.c;${gang}" tandem_rank)

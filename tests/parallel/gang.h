@@ -9,28 +9,34 @@
 #include "golden.h"
 #include "runtime/rank/rank.h"
 
-#define GANG_MAX_RANKS 16
+#define GANG_MAX_RANKS 48
 #define GANG_MAX_STEPS 64
 #define GANG_MAX_CHECKPOINTS 16
 
 /* What a test varies. Zero and NULL = the reference runs' own value. */
 struct gang_spec {
     const struct golden *golden;
-    int64_t data, micro, steps;
-    int64_t batch;          /* samples a step */
-    const char *backend;    /* ref */
-    const char *precision;  /* fp64 */
-    const char *optimizer;  /* adamw with the reference runs' numbers */
-    const char *checkpoint; /* "interval: 0, export_at_end: false" */
-    const char *data_path;  /* train.bin of the case */
-    const char *model_path; /* folder of the case */
-    const char *config;     /* random weights for this config.json, in place of the folder */
-    const char *clip;       /* 1.0 */
-    const char *bucket_mb;  /* 0.05: several buckets */
-    const char *order;      /* sequential */
-    const char *window;     /* T+1 */
+    int64_t data, tensor, micro, steps;
+    int64_t zero_stage, shard_size; /* 0 */
+    bool sequence_parallel;         /* false */
+    int64_t batch;                  /* samples a step */
+    const char *backend;            /* ref */
+    const char *precision;          /* fp64 */
+    const char *optimizer;          /* adamw with the reference runs' numbers */
+    const char *lr_schedule;        /* theirs */
+    const char *checkpoint;         /* "interval: 0, export_at_end: false" */
+    const char *data_path;          /* train.bin of the case */
+    const char *format;             /* u16 */
+    const char *model_path;         /* folder of the case */
+    const char *config;    /* random weights for this config.json, in place of the folder */
+    const char *clip;      /* 1.0 */
+    const char *bucket_mb; /* 0.05: several buckets */
+    const char *order;     /* sequential */
+    const char *window;    /* T+1 */
 };
 
+/* The job file; the caller frees. */
+char *gang_job_text(const struct gang_spec *spec);
 /* Job file -> checked JobSpec -> Plan. Freed with plan__free_unpacked. */
 Plan *gang_plan(const struct gang_spec *spec);
 
