@@ -36,10 +36,17 @@ struct comm_ops {
     int (*barrier)(struct comm *c, struct stream *s, struct error *err);
 };
 
+#define COMM_WHAT_MAX 32
+
 struct comm {
     const struct comm_ops *ops;
     int32_t rank; /* in the group */
     int32_t size;
+    char what[COMM_WHAT_MAX]; /* of the next call; "" = nothing was said */
 };
+
+/* What c's next call is about ("bucket 3"), for the text of its failure: the same on all members.
+ * c may be NULL. */
+void comm_say(struct comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +22,8 @@ struct comm_host_world {
     int64_t deadline_ms;
     int spins;
     size_t area_used;
+    const char *const *hosts; /* borrowed; NULL = not known */
+    _Atomic uint64_t turns;
     int32_t num_comms;                     /* of two or more members */
     uint64_t sets[SEGMENT_COMMS_PER_RANK]; /* hash of each one's members */
 };
@@ -66,6 +69,11 @@ void comm_host_close(struct comm_host_world *w)
         segment_unmap(w->segment);
         free(w);
     }
+}
+
+void comm_host_set_hosts(struct comm_host_world *w, const char *const *hosts)
+{
+    w->hosts = hosts;
 }
 
 void *comm_host_alloc(struct comm_host_world *w, size_t bytes)
@@ -114,6 +122,9 @@ static int enqueue(struct comm *c, struct stream *s, const struct host_call *cal
     }
     struct host_call mine = *call;
     mine.group = g;
+    mine.turn = atomic_fetch_add(g->turns, 1) + 1;
+    memcpy(mine.what, c->what, sizeof mine.what);
+    c->what[0] = 0;
     static_assert(sizeof mine <= DEVICE_CALL_BYTES, "a call travels through the stream by value");
     return g->dev->ops->host_call(g->dev, s, host_call_run, &mine, sizeof mine, err);
 }
@@ -205,8 +216,10 @@ static int group_join(struct comm_host_world *w, struct host_group *g, struct er
     uint64_t key = comm_key(w, g->members, g->base.size);
     g->slot = segment_slot_claim(w->segment, key);
     ASSERT(g->slot); /* there are slots for all communicators that the ranks may be in */
+    for (int32_t i = 0; i < g->base.size; i++) {
+        atomic_store(&g->slot->members[i].world_rank_plus_1, g->members[i] + 1);
+    }
     atomic_store(&g->slot->size, g->base.size);
-    atomic_store(&g->slot->members[g->base.rank].world_rank_plus_1, w->rank + 1);
     g->staging_idx = (uint32_t)w->num_comms++;
     g->staging[g->base.rank] = (char *)w->segment + segment_staging_offset(w->segment, w->rank) +
                                g->staging_idx * SEGMENT_STAGING_BYTES;
@@ -232,6 +245,8 @@ int comm_host_comm_new(struct comm_host_world *w, struct device *dev, const int3
     g->dev = dev;
     g->segment = w->segment;
     g->world_rank = w->rank;
+    g->hosts = w->hosts;
+    g->turns = &w->turns;
     g->deadline_ns = w->deadline_ms * 1000000;
     g->spins = w->spins;
     if (num_members > 1 && group_join(w, g, err) != 0) {
@@ -240,4 +255,15 @@ int comm_host_comm_new(struct comm_host_world *w, struct device *dev, const int3
     }
     *out = &g->base;
     return 0;
+}
+
+void comm_host_comm_name(struct comm *c, const char *name, bool background)
+{
+    struct host_group *g = (struct host_group *)c;
+    snprintf(g->name, sizeof g->name, "%s", name);
+    if (g->slot) {
+        struct segment_member *m = &g->slot->members[g->base.rank];
+        memcpy(m->name, g->name, sizeof m->name);
+        atomic_store(&m->named, background ? SEGMENT_BACKGROUND : SEGMENT_NAMED);
+    }
 }

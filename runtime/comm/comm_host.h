@@ -37,21 +37,30 @@ void comm_host_segment_abort(void *segment, int32_t culprit_rank, const char *re
  * why. */
 bool comm_host_segment_culprit(void *segment, int32_t *culprit_rank, char *reason, size_t size);
 
-/* A rank that others wait for, while it waits for nobody itself. */
+#define COMM_HOST_CALL_TEXT_MAX 192
+
+/* A rank that others wait for. */
 struct comm_host_missing {
     int32_t rank;
     uint32_t call_number; /* of its communicator's calls, from 1 */
-    char call[96];        /* "all_reduce of 1,048,576 fp32" */
+    /* "reduce-scatter of bucket 3 (65,536 fp32) over the shard group (data 0-3)" */
+    char call[COMM_HOST_CALL_TEXT_MAX];
 };
 
-/* From another process (tandem-node), at any time: who is missing just now, at most max. What is
- * found is worth something where it stays so. */
+/* From another process (tandem-node), at any time: who is missing just now, at most max, in the
+ * one call that all else waits for. What is found is worth something where it stays so. */
 int comm_host_segment_missing(void *segment, struct comm_host_missing *out, int max);
+/* The first call in which others wait for this very rank, if they do. */
+bool comm_host_segment_waits_for(void *segment, int32_t rank, struct comm_host_missing *out);
 
 /* Maps fd (borrowed) as rank; deadline_ms bounds every collective. Waits for nobody. */
 int comm_host_open(struct comm_host_world **out, int fd, int32_t rank, int32_t num_ranks,
                    int64_t deadline_ms, struct error *err);
 void comm_host_close(struct comm_host_world *w);
+
+/* Where the ranks are, for messages: [num_ranks], borrowed; an entry may be NULL. For communicators
+ * that are made afterwards. */
+void comm_host_set_hosts(struct comm_host_world *w, const char *const *hosts);
 
 /* This rank can't go on: every call of every rank fails from now on, saying reason. Any thread. */
 void comm_host_abort(struct comm_host_world *w, const char *reason);
@@ -64,5 +73,12 @@ void *comm_host_alloc(struct comm_host_world *w, size_t bytes);
  * calls it in the same order; waits for nobody. One communicator belongs to one stream. */
 int comm_host_comm_new(struct comm_host_world *w, struct device *dev, const int32_t *members,
                        int32_t num_members, struct comm **out, struct error *err);
+
+#define COMM_HOST_NAME_MAX 64
+
+/* What c is, for messages: "the shard group (data 0-3)". background: its calls wait while other
+ * work goes on (a slow disk), so they are not what a standstill is put down to if there is another.
+ */
+void comm_host_comm_name(struct comm *c, const char *name, bool background);
 
 #endif

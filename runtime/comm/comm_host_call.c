@@ -57,7 +57,7 @@ static struct segment_call call_line(const struct host_call *c, const void *shar
 {
     const struct host_group *g = c->group;
     bool is_shared = shared && bytes > SEGMENT_SMALL_BYTES && in_own_area(g, shared, bytes);
-    return (struct segment_call){
+    struct segment_call line = {
         .kind = c->kind,
         .dtype = c->dtype,
         .op = c->op,
@@ -65,7 +65,10 @@ static struct segment_call call_line(const struct host_call *c, const void *shar
         .n = c->n,
         .staging_idx = g->staging_idx,
         .offset = is_shared ? (const char *)shared - (const char *)g->segment : -1,
+        .turn = c->turn,
     };
+    memcpy(line.what, c->what, sizeof line.what);
+    return line;
 }
 
 /* ---- all_reduce -------------------------------------------------------------------------------

@@ -23,65 +23,82 @@ static void group_digits(int64_t n, char out[32])
     out[at] = 0;
 }
 
-void host_call_text(const struct segment_call *call, char text[HOST_CALL_TEXT_MAX])
+/* "bucket 3 (65,536 fp64)", "65,536 fp64" */
+static void operand_text(const struct segment_call *call, char *out, size_t size)
 {
-    static const char *const kinds[] = {"no call",    "all_reduce", "reduce_scatter",
-                                        "all_gather", "broadcast",  "barrier"};
     static const char *const dtypes[] = {"fp32", "fp64", "bf16", "int32"};
-    uint32_t kind = call->kind <= CALL_BARRIER ? call->kind : 0;
-    if (kind == 0 || kind == CALL_BARRIER) {
-        snprintf(text, HOST_CALL_TEXT_MAX, "%s", kinds[kind]);
-        return;
-    }
-    char count[32], more[32] = "";
+    char count[32];
+    const char *dtype = call->dtype <= DTYPE_I32 ? dtypes[call->dtype] : "?";
     group_digits(call->n, count);
+    if (call->what[0]) {
+        snprintf(out, size, "%.*s (%s %s)", COMM_WHAT_MAX, call->what, count, dtype);
+    } else {
+        snprintf(out, size, "%s %s", count, dtype);
+    }
+}
+
+void host_call_text(const struct segment_call *call, const char *group,
+                    char text[COMM_HOST_CALL_TEXT_MAX])
+{
+    static const char *const kinds[] = {"no call",    "all-reduce", "reduce-scatter",
+                                        "all-gather", "broadcast",  "barrier"};
+    uint32_t kind = call->kind <= CALL_BARRIER ? call->kind : 0;
+    char operand[80], more[32] = "";
+    operand_text(call, operand, sizeof operand);
     if (kind == CALL_BROADCAST) {
         snprintf(more, sizeof more, " from member %d", (int)call->root);
-    } else if (call->op == COMM_MAX) {
+    } else if (call->op == COMM_MAX && kind == CALL_ALL_REDUCE) {
         snprintf(more, sizeof more, " (max)");
     }
-    snprintf(text, HOST_CALL_TEXT_MAX, "%s of %s %s%s", kinds[kind], count,
-             call->dtype <= DTYPE_I32 ? dtypes[call->dtype] : "?", more);
+    bool bare = kind == 0 || kind == CALL_BARRIER;
+    snprintf(text, COMM_HOST_CALL_TEXT_MAX, "%s%s%s%s%s%.*s", kinds[kind], bare ? "" : " of ",
+             bare ? "" : operand, bare ? "" : more, group[0] ? " over " : "",
+             COMM_HOST_NAME_MAX - 1, group);
 }
 
 /* ---- barrier ----------------------------------------------------------------------------------
  */
 
-static int fail_deadline(struct host_group *g, uint32_t next, const struct segment_call *doing,
-                         struct error *err)
+/* "rank 3 on n2", "ranks 2 on n1, 3 on n1" */
+static void ranks_text(const struct host_group *g, const int32_t *ranks, int num, char *out,
+                       size_t size)
 {
-    char call[HOST_CALL_TEXT_MAX], names[128] = "";
-    host_call_text(doing, call);
-    int32_t first = -1, num = 0;
-    size_t len = 0;
-    for (int32_t i = 0; i < g->base.size; i++) {
-        if (atomic_load(&g->slot->members[i].reached) == next) {
-            continue;
+    size_t len = (size_t)snprintf(out, size, "rank%s ", num > 1 ? "s" : "");
+    for (int i = 0; i < num && len < size; i++) {
+        const char *host = g->hosts ? g->hosts[ranks[i]] : NULL;
+        if (i == 4 && num > 5) {
+            len += (size_t)snprintf(out + len, size - len, " and %d more", num - i);
+            break;
         }
-        first = num == 0 ? g->members[i] : first;
-        if (num < 8) {
-            len += (size_t)snprintf(names + len, sizeof names - len, "%s%d", num ? ", " : "",
-                                    (int)g->members[i]);
-        }
-        num++;
+        len += (size_t)snprintf(out + len, size - len, "%s%d%s%.40s", i ? ", " : "", (int)ranks[i],
+                                host ? " on " : "", host ? host : "");
     }
-    char reason[SEGMENT_REASON_MAX];
-    if (num == 0) {
-        snprintf(reason, sizeof reason, "a member stopped inside %s for %.1f s", call,
-                 (double)g->deadline_ns / 1e9);
+}
+
+/* Not always whom this member waits for: that one may wait for another itself. */
+static int fail_deadline(struct host_group *g, const struct segment_call *doing, struct error *err)
+{
+    char mine[COMM_HOST_CALL_TEXT_MAX], reason[SEGMENT_REASON_MAX], who[256];
+    int32_t ranks[COMM_HOST_MAX_RANKS];
+    struct comm_host_missing missing;
+    double waited_s = (double)g->deadline_ns / 1e9;
+    host_call_text(doing, g->name, mine);
+    int num = host_first_missing(g->segment, ranks, &missing);
+    if (num <= 0) {
+        snprintf(reason, sizeof reason, "a member stopped inside %s for %.1f s", mine, waited_s);
     } else {
-        snprintf(reason, sizeof reason, "rank%s %s%s did not come to %s within %.1f s",
-                 num > 1 ? "s" : "", names, num > 8 ? ", ..." : "", call,
-                 (double)g->deadline_ns / 1e9);
+        ranks_text(g, ranks, num, who, sizeof who);
+        snprintf(reason, sizeof reason, "%s did not come to %s within %.1f s", who, missing.call,
+                 waited_s);
     }
-    segment_abort(g->segment, ERR_DEADLINE_EXCEEDED, first, reason);
-    return segment_abort_error(g->segment, call, err);
+    segment_abort(g->segment, ERR_DEADLINE_EXCEEDED, num > 0 ? ranks[0] : -1, reason);
+    return segment_abort_error(g->segment, mine, err);
 }
 
 static int fail_aborted(struct host_group *g, const struct segment_call *doing, struct error *err)
 {
-    char call[HOST_CALL_TEXT_MAX];
-    host_call_text(doing, call);
+    char call[COMM_HOST_CALL_TEXT_MAX];
+    host_call_text(doing, g->name, call);
     return segment_abort_error(g->segment, call, err);
 }
 
@@ -134,7 +151,7 @@ int host_group_barrier(struct host_group *g, const struct segment_call *doing, s
         seen = wait_generation(g, old);
     }
     if (seen == old) {
-        return fail_deadline(g, next, doing, err);
+        return fail_deadline(g, doing, err);
     }
     if (seen & 1) {
         return fail_aborted(g, doing, err);
@@ -154,22 +171,33 @@ const struct segment_call *host_group_call(const struct host_group *g, int32_t m
 static bool same_call(const struct segment_call *a, const struct segment_call *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
-           a->n == b->n;
+           a->n == b->n && memcmp(a->what, b->what, sizeof a->what) == 0;
 }
 
 /* All members read the same lines and so come to the same words. */
 static int fail_mismatch(struct host_group *g, int32_t odd, const struct segment_call *mine,
                          struct error *err)
 {
-    char theirs[HOST_CALL_TEXT_MAX], first[HOST_CALL_TEXT_MAX], doing[HOST_CALL_TEXT_MAX];
-    host_call_text(host_group_call(g, odd), theirs);
-    host_call_text(host_group_call(g, 0), first);
-    host_call_text(mine, doing);
+    char theirs[COMM_HOST_CALL_TEXT_MAX], first[COMM_HOST_CALL_TEXT_MAX];
+    char doing[COMM_HOST_CALL_TEXT_MAX];
+    host_call_text(host_group_call(g, odd), "", theirs);
+    host_call_text(host_group_call(g, 0), g->name, first);
+    host_call_text(mine, g->name, doing);
     char reason[SEGMENT_REASON_MAX];
     snprintf(reason, sizeof reason, "rank %d called %s where rank %d called %s",
              (int)g->members[odd], theirs, (int)g->members[0], first);
     segment_abort(g->segment, ERR_FAILED_PRECONDITION, g->members[odd], reason);
     return segment_abort_error(g->segment, doing, err);
+}
+
+/* Relaxed: who looks on takes nothing for granted. */
+static void show_call(struct segment_member *m, const struct segment_call *call)
+{
+    uint64_t words[sizeof m->seen / sizeof *m->seen];
+    memcpy(words, call, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        atomic_store_explicit(&m->seen[i], words[i], memory_order_relaxed);
+    }
 }
 
 static void find_staging(struct host_group *g)
@@ -189,6 +217,7 @@ int host_group_enter(struct host_group *g, const struct segment_call *mine, stru
     struct segment_call *line = &g->slot->members[g->base.rank].calls[g->num_calls & 1];
     *line = *mine;
     line->number = g->num_calls;
+    show_call(&g->slot->members[g->base.rank], line);
     if (host_group_barrier(g, mine, err) != 0) {
         return -1;
     }

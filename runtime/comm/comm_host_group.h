@@ -3,6 +3,8 @@
 #ifndef TANDEM_RUNTIME_COMM_HOST_GROUP_H
 #define TANDEM_RUNTIME_COMM_HOST_GROUP_H
 
+#include <stdatomic.h>
+
 #include "runtime/comm/comm.h"
 #include "runtime/comm/comm_host_segment.h"
 
@@ -15,6 +17,9 @@ struct host_group {
     int32_t members[COMM_HOST_MAX_RANKS]; /* world ranks */
     void *staging[COMM_HOST_MAX_RANKS];   /* of each member; the others' after the first barrier */
     uint32_t staging_idx;
+    char name[COMM_HOST_NAME_MAX];
+    const char *const *hosts; /* of the world's ranks; NULL = not known */
+    _Atomic uint64_t *turns;  /* calls of this rank so far, over all its communicators */
     int64_t deadline_ns;
     int spins;           /* pauses before it sleeps; 0 where ranks outnumber cores */
     uint32_t generation; /* of the slot, as this member knows it */
@@ -31,12 +36,18 @@ struct host_call {
     int64_t n;
     void *dst;
     const void *src;
+    uint64_t turn;
+    char what[COMM_WHAT_MAX];
 };
 
-#define HOST_CALL_TEXT_MAX 96
+/* "all-reduce of 1,048,576 fp32", "all-reduce of bucket 3 (1,048,576 fp32) over " group; group "" =
+ * it has no name. */
+void host_call_text(const struct segment_call *call, const char *group,
+                    char text[COMM_HOST_CALL_TEXT_MAX]);
 
-/* "all_reduce of 1,048,576 fp32" */
-void host_call_text(const struct segment_call *call, char text[HOST_CALL_TEXT_MAX]);
+/* The call that a standstill is put down to (the first in the program's order), and the world ranks
+ * that are missing in it: their number, at most COMM_HOST_MAX_RANKS. -1: nobody waits. */
+int host_first_missing(struct segment_header *h, int32_t *ranks, struct comm_host_missing *call);
 
 /* Waits until every member is here. -1: a member is missing at the deadline (the whole gang is
  * aborted then, with its name), or someone aborted. doing: for the error. */

@@ -1,8 +1,22 @@
 /* Whom do others wait for? Read from outside, while ranks go on: only what stays so says anything.
- */
+ *
+ * Ranks wait in several calls at once, and most of those that are missing somewhere wait elsewhere
+ * themselves. All ranks make their calls in one order (the action list). So of all calls that
+ * somebody waits in, those who are missing in the first one are held up by nothing but themselves:
+ * a call that they waited in, or that a stream of theirs waited in, would be an earlier one. */
 #include <string.h>
 
 #include "runtime/comm/comm_host_group.h"
+
+/* A call that somebody waits in. */
+struct pending {
+    const struct segment_slot *slot;
+    int32_t size;
+    uint32_t next; /* the generation that its members wait for */
+    struct segment_call call;
+    char name[COMM_HOST_NAME_MAX];
+    bool background;
+};
 
 /* Member i of a slot is in its barrier: it came, and the others have not opened the next. */
 static bool is_waiting(const struct segment_slot *slot, int32_t i, uint32_t next)
@@ -17,66 +31,109 @@ static int32_t world_rank(const struct segment_header *h, const struct segment_s
     return rank < h->num_ranks ? rank : -1;
 }
 
-/* What the member that waits has called: the later of its two lines. */
-static struct segment_call latest_call(const struct segment_slot *slot, int32_t i)
+static struct segment_call latest_call(const struct segment_member *m)
 {
-    const struct segment_call *calls = slot->members[i].calls;
-    return calls[(int32_t)(calls[1].number - calls[0].number) > 0];
-}
-
-static int32_t slot_size(const struct segment_header *h, const struct segment_slot *slot)
-{
-    int32_t size = atomic_load(&slot->size);
-    return size < h->num_ranks ? size : h->num_ranks;
-}
-
-static uint32_t slot_next(const struct segment_slot *slot)
-{
-    return (atomic_load(&slot->generation) & ~1u) + 2;
-}
-
-static int missing_in_slot(const struct segment_header *h, const struct segment_slot *slot,
-                           const bool *waits, struct comm_host_missing *out, int max)
-{
-    int32_t size = slot_size(h, slot), waiting = -1;
-    uint32_t next = slot_next(slot);
-    int num = 0;
-    for (int32_t i = 0; i < size && waiting < 0; i++) {
-        waiting = is_waiting(slot, i, next) ? i : -1;
+    uint64_t words[sizeof m->seen / sizeof *m->seen];
+    struct segment_call call;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        words[i] = atomic_load_explicit(&m->seen[i], memory_order_relaxed);
     }
-    for (int32_t i = 0; i < size && waiting >= 0 && num < max; i++) {
-        int32_t rank = world_rank(h, slot, i);
-        if (rank < 0 || waits[rank] || is_waiting(slot, i, next)) {
-            continue;
+    memcpy(&call, words, sizeof call);
+    return call;
+}
+
+/* Is somebody waiting in this slot, and this rank (-1: anyone) missing? */
+static bool pending_in_slot(const struct segment_header *h, const struct segment_slot *slot,
+                            int32_t rank, struct pending *out)
+{
+    int32_t size = atomic_load(&slot->size), waiting = -1;
+    uint32_t next = (atomic_load(&slot->generation) & ~1u) + 2;
+    bool missing = false;
+    size = size < h->num_ranks ? size : h->num_ranks;
+    for (int32_t i = 0; i < size; i++) {
+        if (is_waiting(slot, i, next)) {
+            waiting = i;
+        } else if (rank < 0 || world_rank(h, slot, i) == rank) {
+            missing = true;
         }
-        struct segment_call call = latest_call(slot, waiting);
-        out[num].rank = rank;
-        out[num].call_number = call.number;
-        host_call_text(&call, out[num].call);
-        num++;
     }
+    if (waiting < 0 || !missing) {
+        return false;
+    }
+    const struct segment_member *m = &slot->members[waiting];
+    uint32_t named = atomic_load(&m->named);
+    *out = (struct pending){.slot = slot, .size = size, .next = next, .call = latest_call(m)};
+    out->background = named == SEGMENT_BACKGROUND;
+    if (named != SEGMENT_NAMELESS) {
+        memcpy(out->name, m->name, sizeof out->name);
+        out->name[sizeof out->name - 1] = 0;
+    }
+    return true;
+}
+
+static bool is_before(const struct pending *a, const struct pending *b)
+{
+    return a->background != b->background ? b->background : a->call.turn < b->call.turn;
+}
+
+static bool first_pending(struct segment_header *h, int32_t rank, struct pending *out)
+{
+    const _Atomic uint64_t *keys = segment_keys(h);
+    struct pending here;
+    bool found = false;
+    for (uint32_t s = 0; s < h->num_slots; s++) {
+        if (atomic_load(&keys[s]) && pending_in_slot(h, segment_slot_at(h, s), rank, &here) &&
+            (!found || is_before(&here, out))) {
+            *out = here;
+            found = true;
+        }
+    }
+    return found;
+}
+
+static void describe(const struct pending *p, int32_t rank, struct comm_host_missing *out)
+{
+    out->rank = rank;
+    out->call_number = p->call.number;
+    host_call_text(&p->call, p->name, out->call);
+}
+
+int host_first_missing(struct segment_header *h, int32_t *ranks, struct comm_host_missing *call)
+{
+    struct pending p;
+    int num = 0;
+    if (!first_pending(h, -1, &p)) {
+        return -1;
+    }
+    for (int32_t i = 0; i < p.size; i++) {
+        int32_t rank = world_rank(h, p.slot, i);
+        if (rank >= 0 && !is_waiting(p.slot, i, p.next)) {
+            ranks[num++] = rank;
+        }
+    }
+    describe(&p, num ? ranks[0] : -1, call);
     return num;
 }
 
 int comm_host_segment_missing(void *segment, struct comm_host_missing *out, int max)
 {
-    struct segment_header *h = segment;
-    const _Atomic uint64_t *keys = segment_keys(h);
-    bool waits[COMM_HOST_MAX_RANKS] = {false};
-    int num = 0;
-    for (uint32_t s = 0; s < h->num_slots; s++) {
-        const struct segment_slot *slot = segment_slot_at(h, s);
-        for (int32_t i = 0; atomic_load(&keys[s]) && i < slot_size(h, slot); i++) {
-            int32_t rank = world_rank(h, slot, i);
-            if (rank >= 0 && is_waiting(slot, i, slot_next(slot))) {
-                waits[rank] = true;
-            }
-        }
+    int32_t ranks[COMM_HOST_MAX_RANKS];
+    struct comm_host_missing call;
+    int num = host_first_missing(segment, ranks, &call);
+    num = num < max ? num : max;
+    for (int i = 0; i < num; i++) {
+        out[i] = call;
+        out[i].rank = ranks[i];
     }
-    for (uint32_t s = 0; s < h->num_slots && num < max; s++) {
-        if (atomic_load(&keys[s])) {
-            num += missing_in_slot(h, segment_slot_at(h, s), waits, out + num, max - num);
-        }
+    return num < 0 ? 0 : num;
+}
+
+bool comm_host_segment_waits_for(void *segment, int32_t rank, struct comm_host_missing *out)
+{
+    struct pending p;
+    if (!first_pending(segment, rank, &p)) {
+        return false;
     }
-    return num;
+    describe(&p, rank, out);
+    return true;
 }

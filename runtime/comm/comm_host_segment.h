@@ -52,7 +52,7 @@ enum segment_call_kind {
 
 /* What a member says about its call before the first barrier of it. */
 struct segment_call {
-    _Alignas(64) uint32_t kind;
+    _Alignas(128) uint32_t kind;
     uint32_t dtype;
     uint32_t op;
     int32_t root;
@@ -60,20 +60,28 @@ struct segment_call {
     int64_t offset;       /* of its buffer in the segment; -1 = elsewhere */
     uint32_t staging_idx; /* which of its staging pieces it gave to this communicator */
     uint32_t number;      /* of the communicator's calls, from 1 */
+    uint64_t turn;        /* of all calls that the rank has made, from 1: the program's order */
+    char what[COMM_WHAT_MAX];
 };
+
+enum segment_named { SEGMENT_NAMELESS, SEGMENT_NAMED, SEGMENT_BACKGROUND };
 
 struct segment_member {
     struct segment_call calls[2];          /* by the parity of the call's number */
     _Alignas(64) _Atomic uint32_t reached; /* value that the generation will have after it */
-    _Atomic int32_t world_rank_plus_1;     /* whose line this is; 0 = not known yet */
+    _Atomic int32_t world_rank_plus_1;     /* whose line this is */
+    _Atomic uint32_t named;                /* enum segment_named */
+    char name[COMM_HOST_NAME_MAX]; /* of the communicator, as this member says; once named */
+    /* Its latest call once more, for who looks on while ranks go on. */
+    _Atomic uint64_t seen[sizeof(struct segment_call) / sizeof(uint64_t)];
 };
 
 struct segment_slot {
     _Alignas(64) _Atomic uint32_t generation; /* even; bit 0 = aborted. Waited on. */
     _Atomic uint32_t sleepers;
-    _Atomic int32_t size; /* members; 0 = nobody has come yet */
+    _Atomic int32_t size; /* members, who are all known then; 0 = nobody has come yet */
     _Alignas(64) _Atomic uint32_t arrived;
-    _Alignas(64) struct segment_member members[]; /* by group rank */
+    _Alignas(128) struct segment_member members[]; /* by group rank */
 };
 
 static inline size_t segment_slot_bytes(int32_t num_ranks)

@@ -76,7 +76,7 @@ void gang_look_for_stalled(struct gang *g)
         return;
     }
     struct comm_host_missing missing;
-    char where[200];
+    char where[COMM_HOST_CALL_TEXT_MAX + 64];
     if (alone) {
         fail(g, 0, "has finished no step", still_ms);
     } else if (comm_host_segment_missing(g->segment, &missing, 1) == 1 &&

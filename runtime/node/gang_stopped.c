@@ -28,15 +28,11 @@ char gang_process_state(pid_t pid)
 /* What its peers wait for, if they do. */
 static void waited_for(const struct gang *g, int32_t rank, char *out, size_t size)
 {
-    struct comm_host_missing missing[8];
-    int num = g->segment ? comm_host_segment_missing(g->segment, missing, 8) : 0;
+    struct comm_host_missing missing;
     out[0] = 0;
-    for (int i = 0; i < num; i++) {
-        if (missing[i].rank == rank) {
-            snprintf(out, size, "; the others wait for it in %s (call %u)", missing[i].call,
-                     (unsigned)missing[i].call_number);
-            return;
-        }
+    if (g->segment && comm_host_segment_waits_for(g->segment, rank, &missing)) {
+        snprintf(out, size, "; the others wait for it in %s (call %u)", missing.call,
+                 (unsigned)missing.call_number);
     }
 }
 
@@ -50,7 +46,7 @@ void gang_look_for_stopped(struct gang *g)
         } else if (!m->stopped_since_ms) {
             m->stopped_since_ms = now;
         } else if (now - m->stopped_since_ms >= g->options.stopped_ms) {
-            char text[400], waits[160];
+            char text[GANG_TEXT_MAX], waits[COMM_HOST_CALL_TEXT_MAX + 64];
             waited_for(g, m->rank, waits, sizeof waits);
             snprintf(text, sizeof text,
                      "stood still for %.0f s on %s after step %lld: stopped by a signal (SIGSTOP), "

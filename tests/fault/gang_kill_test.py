@@ -302,13 +302,13 @@ class Stopped(Case):
     def test_a_stopped_rank_of_several_is_named_with_host_and_collective(self):
         self.assertRegex(self.told(self.several), r"rank [01]: stood still for \d+ s on " + re.escape(
             os.uname().nodename) + r" after step \d+: stopped by a signal \(SIGSTOP\), not by "
-            r"Tandem; the others wait for it in all_reduce of [\d,]+ fp64 \(call \d+\)")
+            r"Tandem; the others wait for it in all-reduce of [\d,]+ fp64 \(call \d+\)")
 
     # Not stopped by a signal, just nowhere: frozen, as it could be stuck in its own code.
     def test_a_rank_that_gets_nowhere_is_named_with_host_and_collective(self):
         if not self.freezer:
             self.skipTest("SKIPPED: may make no control group (version 2) to freeze a rank in")
-        self.assertRegex(self.told(self.frozen), r"rank [01]: has not come to all_reduce of [\d,]+ "
+        self.assertRegex(self.told(self.frozen), r"rank [01]: has not come to all-reduce of [\d,]+ "
                          r"fp64 \(call \d+\) on " + re.escape(os.uname().nodename) +
                          r" in step \d+ for \d+ s, where no step took longer than")
 

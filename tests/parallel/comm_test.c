@@ -359,11 +359,11 @@ static void be_absent(struct gang_rank *r)
         /* At work in another communicator: they hear of it as well. */
         while (c->ops->all_reduce(c, NULL, buf, 9000, DTYPE_F32, COMM_SUM, &err) == 0) {
         }
-        good = strstr(err.text, "rank 3 did not come to all_reduce of 1,048,576 fp32");
+        good = strstr(err.text, "rank 3 did not come to all-reduce of 1,048,576 fp32");
     } else if (r->rank == 2) {
         int rc = c->ops->all_reduce(c, NULL, buf, 1048576, DTYPE_F32, COMM_SUM, &err);
         good = rc == -1 && err.code == ERR_DEADLINE_EXCEEDED &&
-               strstr(err.text, "rank 3 did not come to all_reduce of 1,048,576 fp32");
+               strstr(err.text, "rank 3 did not come to all-reduce of 1,048,576 fp32");
     }
     snprintf(r->why, sizeof r->why, "%.100s", good ? "" : err.text);
     free(buf);
@@ -387,7 +387,7 @@ static void disagree(struct gang_rank *r)
                  : r->all->ops->all_reduce(r->all, NULL, buf, 7, DTYPE_F64, COMM_SUM, &err);
     GANG_CHECK(r, rc == -1 && err.code == ERR_FAILED_PRECONDITION);
     GANG_CHECK(r, strstr(err.text, "rank 1 called broadcast of 8 fp64 from member 0 where rank 0 "
-                                   "called all_reduce of 7 fp64"));
+                                   "called all-reduce of 7 fp64"));
     GANG_CHECK(r, r->all->ops->barrier(r->all, NULL, &err) == -1);
 }
 
