@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "plan/schedule.h"
 #include "runtime/optim/clip.h"
 #include "runtime/rank/trainer.h"
 
@@ -15,12 +16,12 @@ static int repeat_share(struct rank *r, int64_t step, double dloss, struct error
         r->dev->ops->zero(r->dev, r->compute, r->words, (size_t)r->num_words * sizeof(*r->words),
                           err) != 0)
         return -1;
-    for (size_t i = 0; i < r->stage->n_actions; i++) {
-        const Action *a = r->stage->actions[i];
-        if (a->kind == ACTION_FORWARD && trainer_forward(r, step, a, dloss, err) != 0)
+    struct schedule_walk walk = {.stage = r->stage};
+    for (Action a; schedule_next(&walk, &a);) {
+        if (a.kind == ACTION_FORWARD && trainer_forward(r, step, &a, dloss, err) != 0)
             return -1;
-        if (a->kind == ACTION_BACKWARD &&
-            model_backward(r->model, a->unit_begin, a->unit_end, err) != 0)
+        if (a.kind == ACTION_BACKWARD &&
+            model_backward(r->model, a.unit_begin, a.unit_end, err) != 0)
             return -1;
     }
     return 0;

@@ -23,6 +23,9 @@ struct step_result {
     double loss;      /* mean over the step's valid targets */
     double grad_norm; /* before clipping */
     double lr;
+    /* Of the whole step, over all ranks, where they were counted; else 0. attended: sum over the
+     * tokens of how many positions each attends to. */
+    double tokens, attended;
     int64_t duration_ns;
 };
 /* Rank 0 only; on others nothing happens. */

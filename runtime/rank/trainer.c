@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "plan/schedule.h"
 #include "plan/spec_check.h"
 #include "runtime/optim/clip.h"
 #include "runtime/optim/lr.h"
@@ -111,8 +112,9 @@ static int run_step(struct rank *r, struct step *s, struct error *err)
     int64_t begin_ns = clock_mono_ns();
     if (begin_step(r, s, err) != 0)
         return error_wrap(err, "step %lld", (long long)s->number);
-    for (size_t i = 0; i < r->stage->n_actions; i++)
-        if (run_action(r, s, r->stage->actions[i], err) != 0)
+    struct schedule_walk walk = {.stage = r->stage};
+    for (Action a; schedule_next(&walk, &a);)
+        if (run_action(r, s, &a, err) != 0)
             return error_wrap(err, "step %lld", (long long)s->number);
     s->result.duration_ns = clock_mono_ns() - begin_ns;
     return 0;
