@@ -4,12 +4,12 @@
  * Folder JOB/ckpt/step-00000100-a1 (step, attempt):
  *   weights-R.safetensors   parameters of writer R, "model.layers.0..." in the run's precision
  *   optim-R.safetensors     the same names with ".exp_avg" and ".exp_avg_sq" behind (adamw)
- *   manifest.json           format version, step, consumed samples, precision, seed, optimizer step,
- *                           for each file: size and SHA-256; for each tensor: file
- *   COMPLETE                written last; holds the manifest's SHA-256
- * All data ranks write (each its share of the parameters, by bytes); everything goes to
- * step-...tmp first: fsync of files, then rename, then COMPLETE. Rank 0 commits after all have
- * said that their part is on disk. Nothing without COMPLETE counts as a checkpoint. */
+ *   manifest.json           format version, step, consumed samples, precision, seed, optimizer
+ * step, for each file: size and SHA-256; for each tensor: file COMPLETE                written
+ * last; holds the manifest's SHA-256 All data ranks write (each its share of the parameters, by
+ * bytes); everything goes to step-...tmp first: fsync of files, then rename, then COMPLETE. Rank 0
+ * commits after all have said that their part is on disk. Nothing without COMPLETE counts as a
+ * checkpoint. */
 #ifndef TANDEM_RUNTIME_CKPT_CKPT_H
 #define TANDEM_RUNTIME_CKPT_CKPT_H
 
@@ -20,14 +20,28 @@
 #include "base/roots.h"
 #include "kernels/tensor.h"
 #include "plan/params.h"
+#include "plan/pieces.h"
 #include "proto/names.h"
 
-/* What a rank has to save or to fill, in host memory. The flat buffers follow the table. */
+/* A flat buffer, or a shard of one, in host memory. */
+struct ckpt_part {
+    void *data;                      /* NULL = there is none (moments with sgd) */
+    const struct flat_range *ranges; /* what lies in it, ascending; NULL = the whole flat layout */
+    int32_t num_ranges;
+};
+
+/* What a rank has to save or to fill. Zero is the default: one rank that holds everything. */
 struct ckpt_state {
     const struct param_table *table;
-    enum dtype dtype; /* of the buffers: F32 or F64 */
-    void *weights;
-    void *exp_avg, *exp_avg_sq; /* NULL with sgd */
+    enum dtype dtype;           /* of the buffers: F32 or F64 */
+    int64_t tensor, tensor_idx; /* tensor ranks, and which of them this is; 0 of 0 = one alone */
+    struct ckpt_part weights, exp_avg, exp_avg_sq;
+    /* To save: the elements that no other rank of this replica has as its own; ascending, inside
+     * the parts' ranges, the same for all parts; `at` is not looked at. NULL = all. */
+    const struct flat_range *owned;
+    int32_t num_owned;
+    /* Blocks of ranks that hold the same state; they share the files out. 0 of 0 = one alone. */
+    int32_t replica_idx, num_replicas;
 };
 
 struct ckpt_meta {
@@ -38,8 +52,10 @@ struct ckpt_meta {
     double loss; /* of that step; NAN = not known */
 };
 
-/* Draws the initial weights: Philox, keyed by (seed, name of the tensor, element), so that no
- * layout changes a draw. Sets ones where the table says so. */
+/* Filling: each of these writes what of the model lies here, and leaves padding alone. */
+
+/* Draws the initial weights: Philox, keyed by (seed, name of the tensor, element of the whole
+ * tensor), so that no layout changes a draw. Sets ones where the table says so. */
 void ckpt_init_random(const struct ckpt_state *state, uint64_t seed);
 
 /* Fills weights from a Hugging Face folder. Every parameter must be there with its shape; a tensor
@@ -51,9 +67,8 @@ int ckpt_load_hf(const struct roots *roots, const char *dir, const struct ckpt_s
 /* Saving, in two steps so that a trainer can put a barrier between them: every writer's part
  * (blocking; run it off the compute thread for async saves), then the commit by writer 0.
  * parent: JOB/ckpt. writer of num_writers: the parameters are split between them by bytes. */
-int ckpt_save_part(const char *parent, const struct ckpt_state *state,
-                   const struct ckpt_meta *meta, int32_t writer, int32_t num_writers,
-                   struct error *err);
+int ckpt_save_part(const char *parent, const struct ckpt_state *state, const struct ckpt_meta *meta,
+                   int32_t writer, int32_t num_writers, struct error *err);
 /* Checks that every writer's part is there, writes manifest, renames, writes COMPLETE. *dir gets
  * the folder's name; *size_bytes what it holds. */
 int ckpt_commit(const char *parent, const struct ckpt_meta *meta, int32_t num_writers, char *dir,
@@ -65,8 +80,8 @@ int ckpt_abandon(const char *parent, const struct ckpt_meta *meta, struct error 
 int ckpt_sweep(const char *parent, struct error *err);
 
 /* Reads a complete checkpoint: checks sizes and SHA-256 of the files that it reads (a damaged one
- * is ERR_DATA_LOSS and named), then fills state and meta. Buffers of state that are NULL are passed
- * over (moments, for a reader who only wants weights). */
+ * is ERR_DATA_LOSS and named), then fills state and meta; whatever layout wrote it. Parts without
+ * data are passed over (moments, for a reader who only wants weights). */
 int ckpt_load(const char *dir, const struct ckpt_state *state, struct ckpt_meta *meta,
               struct error *err);
 /* Notes in a folder (file DAMAGED: why) that its checkpoint is no longer one, so that the next

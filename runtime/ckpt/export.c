@@ -19,7 +19,7 @@
 #define FILE_NAME_MAX 64
 
 /* Parameters first .. first + num - 1 in one file. */
-struct piece {
+struct export_file {
     int32_t first, num;
     char file[FILE_NAME_MAX];
 };
@@ -28,7 +28,7 @@ struct export
 {
     const struct ckpt_state *state;
     const struct param **order; /* owned; forward order, as readers expect it */
-    struct piece *pieces;       /* owned */
+    struct export_file *pieces; /* owned */
     int32_t num_pieces;
     int64_t total_bytes;
 };
@@ -71,7 +71,7 @@ static int cut(struct export *x, int64_t shard_bytes_max, struct error *err)
     return 0;
 }
 
-static int write_piece(const struct export *x, const char *dir, const struct piece *piece,
+static int write_piece(const struct export *x, const char *dir, const struct export_file *piece,
                        struct error *err)
 {
     /* transformers asks for this key. */
@@ -91,7 +91,7 @@ static int write_piece(const struct export *x, const char *dir, const struct pie
             tensors[i].dtype = x->state->dtype == DTYPE_F64 ? ST_F64 : ST_F32;
             tensors[i].num_dims = p->num_dims;
             memcpy(tensors[i].shape, p->shape, sizeof p->shape);
-            data[i] = (const char *)x->state->weights + (size_t)p->offset * size;
+            data[i] = (const char *)x->state->weights.data + (size_t)p->offset * size;
         }
         struct shard_digest digest;
         rc = shard_write(path, tensors, data, piece->num, metadata, &digest, err);

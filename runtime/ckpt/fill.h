@@ -1,14 +1,14 @@
-/* Fills one parameter's place in a flat buffer from a tensor of a file. */
+/* Fills what of one parameter lies here from a tensor of a file. */
 #ifndef TANDEM_RUNTIME_CKPT_FILL_H
 #define TANDEM_RUNTIME_CKPT_FILL_H
 
-#include "kernels/tensor.h"
-#include "plan/params.h"
 #include "runtime/ckpt/safetensors.h"
+#include "runtime/ckpt/state.h"
 
-/* Checks the shape (the error names tensor and both shapes), then reads and converts. flat: the
- * buffer's start, of dtype F32 or F64. */
-int fill_param(const struct param *p, const struct st_file *file, const struct st_tensor *t,
-               void *flat, enum dtype dtype, struct error *err);
+/* Checks the shape (the error names tensor and both shapes), then reads and converts what lies in
+ * part: no more of the file than that, but for small gaps (columns of other tensor ranks), through
+ * a buffer of fixed size. */
+int fill_param(const struct ckpt_state *s, const struct ckpt_part *part, const struct param *p,
+               const struct st_file *file, const struct st_tensor *t, struct error *err);
 
 #endif

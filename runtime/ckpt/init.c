@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "runtime/ckpt/state.h"
 
 /* Two standard normals for elements 2 * pair and 2 * pair + 1 (Box-Muller in double): a pure
  * function of its arguments, so no layout and no order of calls changes a draw. */
@@ -24,13 +25,45 @@ static void draw_pair(uint64_t seed, uint64_t stream, uint64_t pair, double out[
     out[1] = radius * sine;
 }
 
+/* While one parameter is drawn. */
+struct draw {
+    const struct ckpt_state *state;
+    const struct param *param;
+    uint64_t seed, stream;
+};
+
 static void store(const struct ckpt_state *s, int64_t at, double v)
 {
     if (s->dtype == DTYPE_F64) {
-        ((double *)s->weights)[at] = v;
+        ((double *)s->weights.data)[at] = v;
     } else {
-        ((float *)s->weights)[at] = (float)v;
+        ((float *)s->weights.data)[at] = (float)v;
     }
+}
+
+static int set_ones(void *arg, const struct state_run *run, struct error *err)
+{
+    const struct draw *d = arg;
+    (void)err;
+    for (int64_t i = 0; i < run->numel; i++) {
+        store(d->state, run->at + i, 1.0);
+    }
+    return 0;
+}
+
+static int draw_run(void *arg, const struct state_run *run, struct error *err)
+{
+    const struct draw *d = arg;
+    (void)err;
+    double pair[2] = {0};
+    for (int64_t i = 0; i < run->numel; i++) {
+        int64_t e = run->whole + i;
+        if (i == 0 || e % 2 == 0) {
+            draw_pair(d->seed, d->stream, (uint64_t)e / 2, pair);
+        }
+        store(d->state, run->at + i, pair[e % 2] * d->param->init_std);
+    }
+    return 0;
 }
 
 void ckpt_init_random(const struct ckpt_state *s, uint64_t seed)
@@ -38,20 +71,7 @@ void ckpt_init_random(const struct ckpt_state *s, uint64_t seed)
     ASSERT(s->dtype == DTYPE_F32 || s->dtype == DTYPE_F64);
     for (int32_t k = 0; k < s->table->num_params; k++) {
         const struct param *p = &s->table->params[k];
-        if (p->init_ones) {
-            for (int64_t i = 0; i < p->numel; i++) {
-                store(s, p->offset + i, 1.0);
-            }
-            continue;
-        }
-        uint64_t stream = rng_stream(p->name);
-        for (int64_t i = 0; i < p->numel; i += 2) {
-            double pair[2];
-            draw_pair(seed, stream, (uint64_t)i / 2, pair);
-            store(s, p->offset + i, pair[0] * p->init_std);
-            if (i + 1 < p->numel) {
-                store(s, p->offset + i + 1, pair[1] * p->init_std);
-            }
-        }
+        struct draw d = {s, p, seed, rng_stream(p->name)};
+        state_each(s, &s->weights, p, p->init_ones ? set_ones : draw_run, &d, NULL);
     }
 }

@@ -51,14 +51,17 @@ static int open_file(struct load *l, const char *name, struct error *err)
     return st_open(&l->file, NULL, path, err);
 }
 
-static int load_tensor(struct load *l, const struct param *p, const char *suffix, void *flat,
-                       struct error *err)
+static int load_tensor(struct load *l, const struct param *p, const char *suffix,
+                       const struct ckpt_part *part, struct error *err)
 {
     char name[PARAM_NAME_MAX + 16];
     snprintf(name, sizeof name, "%s%s", p->name, suffix);
     const char *file = json_string_value(json_object_get(l->m.tensors, name));
     if (!file) {
         return error_set(err, ERR_DATA_LOSS, "%s: tensor \"%s\" is missing", l->dir, name);
+    }
+    if (!state_any(l->state, part, p)) {
+        return 0;
     }
     if (open_file(l, file, err) != 0) {
         return -1;
@@ -68,14 +71,15 @@ static int load_tensor(struct load *l, const struct param *p, const char *suffix
         return error_set(err, ERR_DATA_LOSS, "%s: tensor \"%s\" is missing", st_file_path(l->file),
                          name);
     }
-    return fill_param(p, l->file, t, flat, l->state->dtype, err);
+    return fill_param(l->state, part, p, l->file, t, err);
 }
 
-static int load_all(struct load *l, const char *suffix, void *flat, struct error *err)
+static int load_all(struct load *l, const char *suffix, const struct ckpt_part *part,
+                    struct error *err)
 {
     const struct param_table *table = l->state->table;
-    for (int32_t i = 0; flat && i < table->num_params; i++) {
-        if (load_tensor(l, &table->params[i], suffix, flat, err) != 0) {
+    for (int32_t i = 0; part->data && i < table->num_params; i++) {
+        if (load_tensor(l, &table->params[i], suffix, part, err) != 0) {
             return -1;
         }
     }
@@ -126,13 +130,13 @@ int ckpt_load(const char *dir, const struct ckpt_state *state, struct ckpt_meta 
     int rc = l.checked ? check_extra(&l, err)
                        : error_set(err, ERR_RESOURCE_EXHAUSTED, "%s: out of memory", dir);
     if (rc == 0) {
-        rc = load_all(&l, "", state->weights, err);
+        rc = load_all(&l, "", &state->weights, err);
     }
     if (rc == 0) {
-        rc = load_all(&l, PART_EXP_AVG, state->exp_avg, err);
+        rc = load_all(&l, PART_EXP_AVG, &state->exp_avg, err);
     }
     if (rc == 0) {
-        rc = load_all(&l, PART_EXP_AVG_SQ, state->exp_avg_sq, err);
+        rc = load_all(&l, PART_EXP_AVG_SQ, &state->exp_avg_sq, err);
     }
     if (rc == 0) {
         *meta = l.m.meta;

@@ -50,7 +50,7 @@ static int fill_all(const char *dir, const struct st_folder *folder, const struc
             return error_set(err, ERR_INVALID_ARGUMENT, "%s: tensor \"%s\" is missing", dir,
                              p->name);
         }
-        if (fill_param(p, file, t, s->weights, s->dtype, err) != 0) {
+        if (fill_param(s, &s->weights, p, file, t, err) != 0) {
             return -1;
         }
     }

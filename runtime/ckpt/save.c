@@ -75,10 +75,10 @@ static void collect(const struct ckpt_state *state, int32_t writer, int32_t num_
         if (writer_of(p, before, total, num_writers) != writer) {
             continue;
         }
-        shard_add(weights, p, "", state->weights, state->dtype);
-        if (state->exp_avg) {
-            shard_add(optim, p, PART_EXP_AVG, state->exp_avg, state->dtype);
-            shard_add(optim, p, PART_EXP_AVG_SQ, state->exp_avg_sq, state->dtype);
+        shard_add(weights, p, "", state->weights.data, state->dtype);
+        if (state->exp_avg.data) {
+            shard_add(optim, p, PART_EXP_AVG, state->exp_avg.data, state->dtype);
+            shard_add(optim, p, PART_EXP_AVG_SQ, state->exp_avg_sq.data, state->dtype);
         }
     }
 }
@@ -123,7 +123,7 @@ static int write_part(const char *dir, const struct ckpt_state *state, const str
     }
     collect(state, writer, num_writers, &weights, &optim);
     if (write_file(dir, PART_WEIGHTS, writer, &weights, files, err) != 0 ||
-        (state->exp_avg && write_file(dir, PART_OPTIM, writer, &optim, files, err) != 0)) {
+        (state->exp_avg.data && write_file(dir, PART_OPTIM, writer, &optim, files, err) != 0)) {
         goto out;
     }
     rc = part_write(dir, meta, state->dtype, writer, num_writers, files, err);
@@ -152,7 +152,7 @@ int ckpt_save_part(const char *parent, const struct ckpt_state *state, const str
 {
     ASSERT(writer >= 0 && writer < num_writers && num_writers <= FOLDER_WRITERS_MAX);
     ASSERT(state->dtype == DTYPE_F32 || state->dtype == DTYPE_F64);
-    ASSERT(!state->exp_avg == !state->exp_avg_sq);
+    ASSERT(!state->exp_avg.data == !state->exp_avg_sq.data);
     char dir[PATH_MAX];
     struct folder_name name = {meta->step, meta->attempt, true};
     if (folder_path(parent, &name, dir, sizeof dir, err) != 0 || fs_mkdirs(dir, 0775, err) != 0) {

@@ -93,9 +93,9 @@ static struct ckpt_state live_state(const struct rank *r)
     return (struct ckpt_state){
         .table = &r->table,
         .dtype = r->dtype,
-        .weights = r->weights,
-        .exp_avg = r->exp_avg,
-        .exp_avg_sq = r->exp_avg_sq,
+        .weights = {.data = r->weights},
+        .exp_avg = {.data = r->exp_avg},
+        .exp_avg_sq = {.data = r->exp_avg_sq},
     };
 }
 

@@ -30,14 +30,14 @@ static int alloc_snapshot(struct saver *s, struct error *err)
 {
     struct device *dev = s->options.dev;
     size_t bytes = buffer_bytes(&s->state);
-    bool moments = s->state.exp_avg != NULL;
+    bool moments = s->state.exp_avg.data != NULL;
     s->snapshot = dev->ops->alloc(dev, bytes * (moments ? 3 : 1), MEM_HOST);
     if (s->snapshot == NULL)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory to copy the state for saving");
-    s->state.weights = s->snapshot;
+    s->state.weights.data = s->snapshot;
     if (moments) {
-        s->state.exp_avg = (char *)s->snapshot + bytes;
-        s->state.exp_avg_sq = (char *)s->snapshot + 2 * bytes;
+        s->state.exp_avg.data = (char *)s->snapshot + bytes;
+        s->state.exp_avg_sq.data = (char *)s->snapshot + 2 * bytes;
     }
     return 0;
 }
@@ -194,9 +194,9 @@ static int take_snapshot(struct saver *s, struct error *err)
 {
     const struct ckpt_state *live = &s->options.live;
     struct device *dev = s->options.dev;
-    if (copy_buffer(s, s->state.weights, live->weights, err) != 0 ||
-        copy_buffer(s, s->state.exp_avg, live->exp_avg, err) != 0 ||
-        copy_buffer(s, s->state.exp_avg_sq, live->exp_avg_sq, err) != 0)
+    if (copy_buffer(s, s->state.weights.data, live->weights.data, err) != 0 ||
+        copy_buffer(s, s->state.exp_avg.data, live->exp_avg.data, err) != 0 ||
+        copy_buffer(s, s->state.exp_avg_sq.data, live->exp_avg_sq.data, err) != 0)
         return -1;
     return dev->ops->stream_sync(dev, s->options.compute, err);
 }

@@ -104,7 +104,7 @@ static int alloc_buffers(struct generator *g, struct error *err)
 
 static int open_model(struct generator *g, const char *dir, struct error *err)
 {
-    struct ckpt_state state = {.table = &g->table, .dtype = DTYPE_F32, .weights = g->weights};
+    struct ckpt_state state = {.table = &g->table, .dtype = DTYPE_F32, .weights = {.data = g->weights}};
     struct model_options options = {
         .config = g->config,
         .table = &g->table,

@@ -201,7 +201,8 @@ static void bench_parts(const Plan *plan, int steps)
     void *buffers[4];
     for (int i = 0; i < 4; i++)
         buffers[i] = dev->ops->alloc(dev, flat, MEM_DEVICE);
-    struct ckpt_state state = {.table = &table, .dtype = DTYPE_F32, .weights = buffers[0]};
+    struct ckpt_state state = {
+        .table = &table, .dtype = DTYPE_F32, .weights = {.data = buffers[0]}};
     ckpt_init_random(&state, 1);
     struct model_options model_options = {
         plan->model->config, &table,    DTYPE_F32, training->micro_batch_size,

@@ -172,9 +172,9 @@ double *gang_weights(const Plan *plan, const char *ckpt_dir)
     struct ckpt_state state = {
         .table = &table,
         .dtype = DTYPE_F64,
-        .weights = buffers,
-        .exp_avg = moments ? buffers + n : NULL,
-        .exp_avg_sq = moments ? buffers + 2 * n : NULL,
+        .weights = {.data = buffers},
+        .exp_avg = {.data = moments ? buffers + n : NULL},
+        .exp_avg_sq = {.data = moments ? buffers + 2 * n : NULL},
     };
     if (ckpt_load(ckpt_dir, &state, &meta, &err) != 0)
         fail_msg("%s", err.text);

@@ -123,7 +123,7 @@ static void *run_share(void *arg)
         world != NULL ? comm_host_alloc(world, bytes) : dev->ops->alloc(dev, bytes, MEM_DEVICE);
     double *loss = dev->ops->alloc(dev, sizeof(*loss), MEM_DEVICE);
     ASSERT(weights != NULL && grads != NULL && loss != NULL);
-    struct ckpt_state state = {.table = &table, .dtype = DTYPE_F64, .weights = weights};
+    struct ckpt_state state = {.table = &table, .dtype = DTYPE_F64, .weights = {.data = weights}};
     ASSERT(ckpt_load_hf(NULL, s->model_path, &state, &err) == 0);
 
     struct model_options model_options = {
@@ -320,7 +320,7 @@ static void check_logits(const struct golden *golden)
     assert_int_equal(dev->ops->stream_new(dev, STREAM_INLINE, &stream, &err), 0);
     assert_int_equal(params_expand(plan, 0, &table, &err), 0);
     double *weights = calloc((size_t)table.flat_numel, sizeof(*weights));
-    struct ckpt_state state = {.table = &table, .dtype = DTYPE_F64, .weights = weights};
+    struct ckpt_state state = {.table = &table, .dtype = DTYPE_F64, .weights = {.data = weights}};
     assert_int_equal(ckpt_load_hf(NULL, golden_path(golden, ""), &state, &err), 0);
     struct model_options options = {
         .config = plan->model->config,

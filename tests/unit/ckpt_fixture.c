@@ -70,44 +70,44 @@ void fixture_new(struct fixture *f, enum dtype dtype, bool moments, uint64_t see
     *f = (struct fixture){0};
     make_table(&f->table);
     f->bytes = (size_t)f->table.flat_numel * dtype_size(dtype);
-    f->state =
-        (struct ckpt_state){.table = &f->table, .dtype = dtype, .weights = calloc(1, f->bytes)};
-    assert_non_null(f->state.weights);
+    f->state = (struct ckpt_state){
+        .table = &f->table, .dtype = dtype, .weights = {.data = calloc(1, f->bytes)}};
+    assert_non_null(f->state.weights.data);
     if (moments) {
-        f->state.exp_avg = calloc(1, f->bytes);
-        f->state.exp_avg_sq = calloc(1, f->bytes);
-        assert_non_null(f->state.exp_avg);
-        assert_non_null(f->state.exp_avg_sq);
+        f->state.exp_avg.data = calloc(1, f->bytes);
+        f->state.exp_avg_sq.data = calloc(1, f->bytes);
+        assert_non_null(f->state.exp_avg.data);
+        assert_non_null(f->state.exp_avg_sq.data);
     }
     if (seed) {
-        fill_random(f, f->state.weights, seed);
+        fill_random(f, f->state.weights.data, seed);
     }
     if (seed && moments) {
-        fill_random(f, f->state.exp_avg, seed + 1);
-        fill_random(f, f->state.exp_avg_sq, seed + 2);
+        fill_random(f, f->state.exp_avg.data, seed + 1);
+        fill_random(f, f->state.exp_avg_sq.data, seed + 2);
     }
 }
 
 void fixture_like(struct fixture *f, const struct fixture *other)
 {
-    fixture_new(f, other->state.dtype, other->state.exp_avg != NULL, 0);
+    fixture_new(f, other->state.dtype, other->state.exp_avg.data != NULL, 0);
 }
 
 void fixture_free(struct fixture *f)
 {
     free(f->table.params);
-    free(f->state.weights);
-    free(f->state.exp_avg);
-    free(f->state.exp_avg_sq);
+    free(f->state.weights.data);
+    free(f->state.exp_avg.data);
+    free(f->state.exp_avg_sq.data);
 }
 
 void fixture_assert_equal(const struct fixture *a, const struct fixture *b)
 {
     assert_int_equal(a->bytes, b->bytes);
-    assert_memory_equal(a->state.weights, b->state.weights, a->bytes);
-    if (b->state.exp_avg) {
-        assert_memory_equal(a->state.exp_avg, b->state.exp_avg, a->bytes);
-        assert_memory_equal(a->state.exp_avg_sq, b->state.exp_avg_sq, a->bytes);
+    assert_memory_equal(a->state.weights.data, b->state.weights.data, a->bytes);
+    if (b->state.exp_avg.data) {
+        assert_memory_equal(a->state.exp_avg.data, b->state.exp_avg.data, a->bytes);
+        assert_memory_equal(a->state.exp_avg_sq.data, b->state.exp_avg_sq.data, a->bytes);
     }
 }
 

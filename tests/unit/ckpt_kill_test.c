@@ -286,7 +286,7 @@ static void export_now(const struct fixture *f)
 
 static bool same_weights(const struct fixture *a, const struct fixture *b)
 {
-    return memcmp(a->state.weights, b->state.weights, a->bytes) == 0;
+    return memcmp(a->state.weights.data, b->state.weights.data, a->bytes) == 0;
 }
 
 /* A reader of the export finds the old one or the new one, whole, or nothing; and the next export

@@ -43,7 +43,7 @@ static void draws_are_fixed_for_ever(void **state)
     struct fixture f;
     fixture_new(&f, DTYPE_F64, false, 0);
     ckpt_init_random(&f.state, 1234);
-    const double *v = f.state.weights;
+    const double *v = f.state.weights.data;
     assert_string_equal(f.table.params[0].name, "lm_head.weight");
     assert_true(fabs(v[0] - 0.02112509069394456) < 1e-16);
     assert_true(fabs(v[1] - -0.0014109150166257368) < 1e-16);
@@ -76,18 +76,19 @@ static void draws_depend_on_seed_name_and_element_alone(void **state)
     for (int32_t i = 0; i < b.table.num_params; i++) {
         const struct param *q = &b.table.params[i];
         const struct param *p = &a.table.params[params_find(&a.table, q->name)];
-        assert_memory_equal((double *)a.state.weights + p->offset,
-                            (double *)b.state.weights + q->offset, (size_t)p->numel * 8);
+        assert_memory_equal((double *)a.state.weights.data + p->offset,
+                            (double *)b.state.weights.data + q->offset, (size_t)p->numel * 8);
     }
     /* float is the double, rounded. */
     struct fixture c;
     fixture_new(&c, DTYPE_F32, false, 0);
     ckpt_init_random(&c.state, 1234);
     for (int64_t i = 0; i < a.table.flat_numel; i++) {
-        assert_true(((float *)c.state.weights)[i] == (float)((double *)a.state.weights)[i]);
+        assert_true(((float *)c.state.weights.data)[i] ==
+                    (float)((double *)a.state.weights.data)[i]);
     }
     ckpt_init_random(&c.state, 1235);
-    assert_true(((float *)c.state.weights)[0] != (float)((double *)a.state.weights)[0]);
+    assert_true(((float *)c.state.weights.data)[0] != (float)((double *)a.state.weights.data)[0]);
     fixture_free(&a);
     fixture_free(&b);
     fixture_free(&c);
@@ -106,10 +107,10 @@ static void draws_are_normal_with_the_tables_deviation(void **state)
          .numel = 3,
          .offset = N + 15,
          .init_ones = true}};
-    struct param_table table = {params, 2, N + 18};
+    struct param_table table = {.params = params, .num_params = 2, .flat_numel = N + 18};
     double *v = calloc(N + 18, sizeof *v);
     assert_non_null(v);
-    struct ckpt_state s = {.table = &table, .dtype = DTYPE_F64, .weights = v};
+    struct ckpt_state s = {.table = &table, .dtype = DTYPE_F64, .weights = {.data = v}};
     ckpt_init_random(&s, 7);
     double sum = 0, square = 0, fourth = 0, neighbours = 0;
     for (int i = 0; i < N; i++) {
@@ -166,9 +167,9 @@ static void a_folder_must_have_exactly_the_models_tensors(void **state)
     struct param params[2] = {
         {.name = "a", .num_dims = 2, .shape = {2, 2}, .numel = 4, .tied = true},
         {.name = "b", .num_dims = 1, .shape = {3}, .numel = 3, .offset = 16}};
-    struct param_table table = {params, 2, 32};
+    struct param_table table = {.params = params, .num_params = 2, .flat_numel = 32};
     float v[32] = {0}, data[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
-    struct ckpt_state s = {.table = &table, .dtype = DTYPE_F32, .weights = v};
+    struct ckpt_state s = {.table = &table, .dtype = DTYPE_F32, .weights = {.data = v}};
     struct error err = {0};
     char names[4][40] = {"b", "a", "m.rotary_emb.inv_freq", "lm_head.weight"};
     struct st_tensor t[4] = {{.name = names[0], .dtype = ST_F32, .num_dims = 1, .shape = {3}},
