@@ -4,18 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Neighbours in the flat buffers with one rule of decay, padding included: it is zero in all of
- * them and a step leaves zero there. */
-struct run {
-    int64_t offset, numel;
-    bool decay;
-};
-
 struct optimizer {
     struct optimizer_options options;
     bool moments;
     double beta1, beta2;
-    struct run *runs; /* owned */
+    struct optimizer_run *runs; /* owned */
     int32_t num_runs;
 };
 
@@ -29,24 +22,31 @@ static int64_t param_end(const struct param_table *table, int32_t i)
     return i + 1 < table->num_params ? table->params[i + 1].offset : table->flat_numel;
 }
 
-static void merge_runs(struct optimizer *o, const struct param_table *table)
+/* Padding goes with what lies before it: it is zero in all buffers and a step leaves zero there. */
+int optimizer_table_runs(const struct param_table *table, struct optimizer_run **runs,
+                         int32_t *num_runs, struct error *err)
 {
+    struct optimizer_run *out = calloc((size_t)table->num_params + 1, sizeof(*out));
+    if (out == NULL)
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the optimizer's runs");
+    int32_t num = 0;
     for (int32_t i = 0; i < table->num_params; i++) {
         const struct param *p = &table->params[i];
-        struct run *last = o->num_runs > 0 ? &o->runs[o->num_runs - 1] : NULL;
-        if (last == NULL || last->decay != p->decay) {
-            last = &o->runs[o->num_runs++];
-            *last = (struct run){.offset = p->offset, .decay = p->decay};
-        }
-        last->numel = param_end(table, i) - last->offset;
+        if (num == 0 || out[num - 1].decay != p->decay)
+            out[num++] = (struct optimizer_run){p->offset, p->offset, p->offset, 0, p->decay};
+        out[num - 1].numel = param_end(table, i) - out[num - 1].w;
     }
+    *runs = out;
+    *num_runs = num;
+    return 0;
 }
 
 int optimizer_new(struct optimizer **out, const struct optimizer_options *options,
                   struct error *err)
 {
     struct optimizer *o = calloc(1, sizeof(*o));
-    struct run *runs = calloc((size_t)options->table->num_params + 1, sizeof(*runs));
+    size_t num_runs = (size_t)options->num_runs;
+    struct optimizer_run *runs = calloc(num_runs + 1, sizeof(*runs));
     if (o == NULL || runs == NULL) {
         free(o);
         free(runs);
@@ -58,8 +58,10 @@ int optimizer_new(struct optimizer **out, const struct optimizer_options *option
     ASSERT(o->moments || strcmp(spec->name, "sgd") == 0);
     o->beta1 = spec->n_betas > 0 ? spec->betas[0] : 0.9;
     o->beta2 = spec->n_betas > 1 ? spec->betas[1] : 0.95;
+    if (num_runs > 0)
+        memcpy(runs, options->runs, num_runs * sizeof(*runs));
     o->runs = runs;
-    merge_runs(o, options->table);
+    o->num_runs = options->num_runs;
     *out = o;
     return 0;
 }
@@ -72,21 +74,21 @@ void optimizer_free(struct optimizer *o)
     free(o);
 }
 
-static void *at(const struct optimizer *o, void *flat, int64_t offset)
+static void *at(const struct optimizer *o, void *buffer, int64_t offset)
 {
-    return (char *)flat + (size_t)offset * dtype_size(o->options.dtype);
+    return (char *)buffer + (size_t)offset * dtype_size(o->options.dtype);
 }
 
-static int step_adamw(struct optimizer *o, const struct run *run, int64_t n, double lr,
+static int step_adamw(struct optimizer *o, const struct optimizer_run *run, int64_t n, double lr,
                       double grad_scale, struct error *err)
 {
     const struct optimizer_options *p = &o->options;
     struct adamw_args args = {
         .n = run->numel,
-        .w = at(o, p->buffers.weights, run->offset),
-        .m = at(o, p->buffers.exp_avg, run->offset),
-        .v = at(o, p->buffers.exp_avg_sq, run->offset),
-        .g = at(o, p->buffers.grads, run->offset),
+        .w = at(o, p->buffers.weights, run->w),
+        .m = at(o, p->buffers.exp_avg, run->m),
+        .v = at(o, p->buffers.exp_avg_sq, run->m),
+        .g = at(o, p->buffers.grads, run->g),
         .lr = lr,
         .beta1 = o->beta1,
         .beta2 = o->beta2,
@@ -99,19 +101,19 @@ static int step_adamw(struct optimizer *o, const struct run *run, int64_t n, dou
     return p->kernels->adamw(p->dev, p->stream, p->dtype, &args, err);
 }
 
-static int step_sgd(struct optimizer *o, const struct run *run, double lr, double grad_scale,
-                    struct error *err)
+static int step_sgd(struct optimizer *o, const struct optimizer_run *run, double lr,
+                    double grad_scale, struct error *err)
 {
     const struct optimizer_options *p = &o->options;
-    return p->kernels->sgd(p->dev, p->stream, p->dtype, at(o, p->buffers.weights, run->offset),
-                           at(o, p->buffers.grads, run->offset), lr,
+    return p->kernels->sgd(p->dev, p->stream, p->dtype, at(o, p->buffers.weights, run->w),
+                           at(o, p->buffers.grads, run->g), lr,
                            run->decay ? p->spec->weight_decay : 0.0, grad_scale, run->numel, err);
 }
 
 int optimizer_step(struct optimizer *o, int64_t n, double lr, double grad_scale, struct error *err)
 {
     for (int32_t i = 0; i < o->num_runs; i++) {
-        const struct run *run = &o->runs[i];
+        const struct optimizer_run *run = &o->runs[i];
         int rc = o->moments ? step_adamw(o, run, n, lr, grad_scale, err)
                             : step_sgd(o, run, lr, grad_scale, err);
         if (rc != 0)

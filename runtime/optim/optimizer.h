@@ -1,8 +1,9 @@
-/* AdamW or SGD over the flat buffers. It knows nothing of layers: parameters that lie side by side
- * and agree about weight decay are updated in one call. */
+/* AdamW or SGD over runs of elements: those whose step is this rank's. It knows neither layers nor
+ * who owns what; a run is updated in one call. */
 #ifndef TANDEM_RUNTIME_OPTIM_OPTIMIZER_H
 #define TANDEM_RUNTIME_OPTIM_OPTIMIZER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/kernels.h"
@@ -11,16 +12,24 @@
 
 struct optimizer;
 
-/* The flat buffers of a rank, in the layout of the table. exp_avg and exp_avg_sq: adamw only. */
+/* exp_avg and exp_avg_sq: adamw only. */
 struct optimizer_buffers {
     void *weights, *grads;
     void *exp_avg, *exp_avg_sq;
 };
 
+/* Elements that lie side by side in all of the buffers, and one rule of decay. w, g, m: where they
+ * begin in the weights, the gradients and the moments. */
+struct optimizer_run {
+    int64_t w, g, m, numel;
+    bool decay;
+};
+
 struct optimizer_options {
     const OptimizerSpec *spec; /* checked; borrowed */
-    const struct param_table *table;
     struct optimizer_buffers buffers;
+    const struct optimizer_run *runs; /* copied */
+    int32_t num_runs;
     enum dtype dtype;
     struct device *dev;
     const struct kernels *kernels;
@@ -29,6 +38,10 @@ struct optimizer_options {
 
 /* Does this optimizer keep moments? */
 bool optimizer_has_moments(const OptimizerSpec *spec);
+
+/* The runs of buffers that hold the whole table. The caller frees *runs. */
+int optimizer_table_runs(const struct param_table *table, struct optimizer_run **runs,
+                         int32_t *num_runs, struct error *err);
 
 int optimizer_new(struct optimizer **out, const struct optimizer_options *options,
                   struct error *err);

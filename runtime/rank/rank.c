@@ -132,16 +132,23 @@ static int open_dp(struct rank *r, struct error *err)
 
 static int open_optimizer(struct rank *r, struct error *err)
 {
+    struct optimizer_run *runs;
+    int32_t num_runs;
+    if (optimizer_table_runs(&r->table, &runs, &num_runs, err) != 0)
+        return -1;
     struct optimizer_options options = {
         .spec = r->plan->spec->training->optimizer,
-        .table = &r->table,
         .buffers = {r->weights, r->grads, r->exp_avg, r->exp_avg_sq},
+        .runs = runs,
+        .num_runs = num_runs,
         .dtype = r->dtype,
         .dev = r->dev,
         .kernels = r->kernels,
         .stream = r->compute,
     };
-    return optimizer_new(&r->optimizer, &options, err);
+    int rc = optimizer_new(&r->optimizer, &options, err);
+    free(runs);
+    return rc;
 }
 
 static int open_saver(struct rank *r, struct error *err)

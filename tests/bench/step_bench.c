@@ -69,16 +69,14 @@ static int gemm(struct device *dev, struct stream *s, enum dtype t, const struct
     TIMED(PART_GEMM, gemm(dev, s, t, a, err));
 }
 static int embed_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, const void *w,
-                     const int32_t *ids, int64_t first, int64_t r, int64_t v, int64_t d,
-                     struct error *err)
+                     const int32_t *ids, int64_t r, int64_t v, int64_t d, struct error *err)
 {
-    TIMED(PART_EMBED, embed_fwd(dev, s, t, y, w, ids, first, r, v, d, err));
+    TIMED(PART_EMBED, embed_fwd(dev, s, t, y, w, ids, r, v, d, err));
 }
 static int embed_bwd(struct device *dev, struct stream *s, enum dtype t, void *dw, const void *dy,
-                     const int32_t *ids, int64_t first, int64_t r, int64_t v, int64_t d,
-                     struct error *err)
+                     const int32_t *ids, int64_t r, int64_t v, int64_t d, struct error *err)
 {
-    TIMED(PART_EMBED, embed_bwd(dev, s, t, dw, dy, ids, first, r, v, d, err));
+    TIMED(PART_EMBED, embed_bwd(dev, s, t, dw, dy, ids, r, v, d, err));
 }
 static int rmsnorm_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, void *rstd,
                        const void *x, const void *w, int64_t r, int64_t d, double eps,
@@ -210,17 +208,21 @@ static void bench_parts(const Plan *plan, int steps)
         plan->model->config, &table,    DTYPE_F32, training->micro_batch_size,
         training->seq_len,   dev,       &timed,    stream,
         buffers[0],          buffers[1]};
-    struct optimizer_options optimizer_options = {training->optimizer,
-                                                  &table,
-                                                  {buffers[0], buffers[1], buffers[2], buffers[3]},
-                                                  DTYPE_F32,
-                                                  dev,
-                                                  &timed,
-                                                  stream};
+    struct optimizer_options optimizer_options = {
+        .spec = training->optimizer,
+        .buffers = {buffers[0], buffers[1], buffers[2], buffers[3]},
+        .dtype = DTYPE_F32,
+        .dev = dev,
+        .kernels = &timed,
+        .stream = stream};
+    struct optimizer_run *runs;
+    TRY(optimizer_table_runs(&table, &runs, &optimizer_options.num_runs, &err));
+    optimizer_options.runs = runs;
     struct model *model;
     struct optimizer *optimizer;
     TRY(model_new(&model, &model_options, &err));
     TRY(optimizer_new(&optimizer, &optimizer_options, &err));
+    free(runs);
     int64_t rows = training->micro_batch_size * training->seq_len;
     int32_t *ids = malloc((size_t)(rows + 1) * sizeof(*ids));
     for (int64_t i = 0; i <= rows; i++)
