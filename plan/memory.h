@@ -43,6 +43,11 @@ int64_t memory_optimizer_size(const TrainingSpec *training);
  * with grad_dtype bf16. */
 int64_t memory_state_size(const TrainingSpec *training);
 
+/* What the ranks of a stage take from the shared segment for gradients that are summed and slices
+ * of weights that are gathered (runtime/parallel/store_memory.c), to the byte; without the segment's
+ * other uses. size: bytes of an element. */
+int64_t memory_store_shared_bytes(const Stage *stage, const ParallelSpec *layout, int64_t size);
+
 /* Bytes that a block keeps for its backward pass, for one micro-batch of this layout, before
  * recomputation; cheap: of that what selective recomputation drops. */
 double memory_block_bytes(const ModelConfig *config, const JobSpec *spec, double *cheap);

@@ -48,18 +48,20 @@ void store_free(struct store *s);
 /* Tells all that is bound by now (whole buffers), and from then on every change. */
 void store_bind(struct store *s, store_bind_fn weights, store_bind_fn grads, void *arg);
 
-/* What lies here: buffer, and which elements of the flat layout it holds. */
+/* What lies here: buffer, and which elements of the flat layout it holds; of gradients: those whose
+ * sum over all ranks it holds behind store_wait (with stage 1 the own slices of a whole buffer).
+ * Whole weights are whole behind store_await_weights of all units. Valid as long as the store. */
 struct store_view {
-    void *data; /* device memory; NULL = none (moments with sgd) */
-    const struct flat_range *ranges;
+    void *data;                      /* device memory; NULL = none (moments with sgd) */
+    const struct flat_range *ranges; /* ascending */
     int32_t num_ranges;
     int64_t numel; /* of the buffer */
 };
 enum store_part { STORE_WEIGHTS, STORE_GRADS, STORE_EXP_AVG, STORE_EXP_AVG_SQ };
 struct store_view store_view(const struct store *s, enum store_part part);
-/* The elements whose optimizer step is this rank's (all with stage 0), and whether another data
- * rank does the same ones first (then this rank neither counts them in the norm nor writes them).
- */
+/* The elements whose optimizer step is this rank's (all with stage 0), with their places in the
+ * moments, and whether another data rank does the same ones first (then this rank doesn't count
+ * them in the norm). */
 const struct flat_range *store_owned(const struct store *s, int32_t *num);
 bool store_is_replica(const struct store *s);
 
@@ -72,11 +74,13 @@ int store_release(struct store *s, int32_t bucket, struct error *err);
 int store_open_grads(struct store *s, int32_t bucket, int32_t slot, struct error *err);
 int store_reduce_partial(struct store *s, int32_t unit, struct error *err);
 int store_reduce_bucket(struct store *s, int32_t bucket, bool final, struct error *err);
-/* Makes compute wait for the gathers of the units' weights; before their FORWARD or BACKWARD. */
+/* Makes compute wait for the gathers of the units' weights that are under way; before their FORWARD
+ * or BACKWARD, and of all units before whole weights are looked at. */
 int store_await_weights(struct store *s, int32_t unit_begin, int32_t unit_end, struct error *err);
-/* Starts the sum of words [n] (device memory) over all ranks. */
-int store_reduce_words(struct store *s, double *words, int64_t n, struct error *err);
-/* Waits for all reduces that were started. */
+/* Starts the sum of words [n] (device memory) over all ranks. what: "loss", for errors. */
+int store_reduce_words(struct store *s, double *words, int64_t n, const char *what,
+                       struct error *err);
+/* Makes compute wait for all reduces that were started; the first failed collective's error. */
 int store_wait(struct store *s, struct error *err);
 /* *out (host) = L2 norm of the gradients of the whole model, every logical element once: what a
  * tensor rank holds as well as another is counted by one, a tied embedding has one place. All ranks

@@ -1,0 +1,98 @@
+/* What store*.c share: the buffers, where each bucket's slice lies in them, and the events that
+ * keep the three streams from writing what another one still reads.
+ *
+ * N ranks share one shard. The slice of a bucket at offset o with n elements is [o + i n / N,
+ * + n / N) of rank i, and lies at o / N in a sharded buffer. With N = 1 nothing is shared, whatever
+ * the stage. */
+#ifndef TANDEM_RUNTIME_PARALLEL_STORE_PRIVATE_H
+#define TANDEM_RUNTIME_PARALLEL_STORE_PRIVATE_H
+
+#include "runtime/optim/optimizer.h"
+#include "runtime/parallel/store.h"
+
+#define STORE_MAX_SLOTS 16
+
+/* Room for one bucket that is whole for a while. */
+struct store_slot {
+    char *mem; /* NULL = there is none */
+    int64_t numel;
+    int32_t bucket;     /* what lies here; -1 = nothing */
+    struct event *free; /* fires when what lay here is no longer used */
+    bool has_free;      /* it was recorded at all */
+};
+
+struct store_bucket {
+    struct flat_range slice; /* of this rank; at: in sharded buffers */
+    int64_t offset, numel;
+    int32_t weight_slot, grad_slot; /* -1 = in none */
+    struct event *gathered;         /* on the gather stream; NULL: never gathered */
+    bool is_gathering;              /* compute has not waited for it yet */
+    bool is_fresh;                  /* nothing was added to the slice in this step (zero 2, 3) */
+};
+
+struct store_unit {
+    int32_t first_bucket, end_bucket; /* of its own parameters */
+    int32_t tied_bucket;              /* the head's, where the embedding is tied; -1 */
+};
+
+struct store {
+    struct store_options o;
+    int32_t zero_stage; /* 0 where nothing is shared */
+    int32_t num_shards; /* N */
+    int32_t num_buckets, num_units;
+    struct store_bucket *buckets; /* owned */
+    struct store_unit *units;     /* owned */
+
+    /* Device memory, or in this rank's area of the shared segment; see store.h's table. */
+    char *weights, *grads, *exp_avg, *exp_avg_sq;
+    struct store_slot weight_slots[STORE_MAX_SLOTS], grad_slots[STORE_MAX_SLOTS];
+    int32_t num_weight_slots, num_grad_slots;
+    void **mems; /* owned: what of it is device memory */
+    int32_t num_mems;
+
+    struct flat_range whole;
+    struct flat_range *owned; /* owned; [num_owned]; at: in sharded buffers */
+    struct flat_range *sums;  /* owned; the same elements, at: in the gradients */
+    int32_t num_owned;
+
+    struct optimizer *optimizer; /* owned */
+    /* Elements in the gradient buffer that this rank counts in the norm: begin, numel. */
+    struct store_count {
+        int64_t at, numel;
+    } * counts; /* owned */
+    int32_t num_counts;
+    double *squares; /* device memory: a sum for each of counts, then their sum */
+
+    /* All NULL where this rank is alone. */
+    struct stream *reduce, *gather; /* owned */
+    struct event *computed;         /* compute has come to a collective on the reduce stream */
+    struct event *reduced;          /* reduces started so far */
+    struct event *updated;          /* the optimizer's last step */
+    bool has_updated;
+
+    store_bind_fn bind_weights, bind_grads; /* NULL until store_bind */
+    void *bind_arg;
+};
+
+/* store_layout.c: slices, units, what is owned; runs of the optimizer and of the norm. */
+int store_lay_out(struct store *s, struct error *err);
+int store_open_optimizer(struct store *s, struct error *err);
+int store_open_norm(struct store *s, struct error *err);
+
+/* store_memory.c. Zeroed; summed: other ranks read it, so it lies in the shared segment. */
+void *store_alloc(struct store *s, size_t bytes, bool summed);
+int store_open_memory(struct store *s, struct error *err);
+void store_close_memory(struct store *s);
+
+/* dst on stream to sees all that stream from has been given so far. */
+int store_follow(struct store *s, struct event *e, struct stream *from, struct stream *to,
+                 struct error *err);
+void store_tell_weights(struct store *s, int32_t bucket, void *base);
+void store_tell_grads(struct store *s, int32_t bucket, void *base);
+
+static inline void *store_at(const struct store *s, char *buffer, int64_t idx)
+{
+    return buffer + (size_t)idx * dtype_size(s->o.dtype);
+}
+
+#endif
