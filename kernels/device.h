@@ -37,6 +37,8 @@ struct device_ops {
     /* Zeroed. NULL = no memory. */
     void *(*alloc)(struct device *dev, size_t bytes, enum mem_kind kind);
     void (*free)(struct device *dev, void *mem);
+    /* The largest number of bytes that were allocated at once, as asked for. */
+    int64_t (*mem_peak)(struct device *dev);
     int (*copy)(struct device *dev, struct stream *s, void *dst, const void *src, size_t bytes,
                 enum copy_kind kind, struct error *err);
     int (*zero)(struct device *dev, struct stream *s, void *dst, size_t bytes, struct error *err);

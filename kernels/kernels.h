@@ -4,6 +4,9 @@
  * our own mistake or a device fault; the text says which operation). All tensors of a call have
  * the type `t` (fp32 or fp64; index arrays int32), row-major and dense, unless said otherwise.
  * "fp32" statistics mean: at least fp32; in an fp64 run they are fp64, so they have type t here.
+ * Nothing to do (no rows, no columns) is legal everywhere.
+ * Calls in a STREAM_QUEUE may run beside calls in the compute stream on the same device: whoever
+ * finds the device's threads busy does its work alone. No bit of a result depends on that.
  * Gradients: activations are written (dx =), parameters are accumulated (dw +=).
  * Workspace is the caller's, its size by the query beside the operation.
  *
@@ -59,18 +62,29 @@ struct adamw_args {
     double lr, beta1, beta2, eps, decay, bias1, bias2, grad_scale;
 };
 
+/* Logits of a part of the vocabulary: [R, ld], of whose columns the first `valid` (0..ld) are those
+ * of the ids first..first+valid-1; what stands in the others is never read. */
+struct logits_part {
+    const void *logits;
+    int64_t r, ld, valid, first;
+    const int32_t *targets; /* [R], ids of the whole vocabulary or -100 */
+};
+
 struct kernels {
     const char *name;
 
     int (*gemm)(struct device *dev, struct stream *s, enum dtype t, const struct gemm_args *a,
                 struct error *err);
 
-    /* y[r] = w[ids[r]]. ids [R] in 0..V-1 (checked by the loader); w [V,D]; y [R,D]. */
+    /* y[r] = w[ids[r] - first]; zeros where the id isn't one of first..first+V-1, the rows of w.
+     * ids [R]; w [V,D]; y [R,D]. */
     int (*embed_fwd)(struct device *dev, struct stream *s, enum dtype t, void *y, const void *w,
-                     const int32_t *ids, int64_t r, int64_t v, int64_t d, struct error *err);
-    /* dw[ids[r]] += dy[r], in the order of rows. */
+                     const int32_t *ids, int64_t first, int64_t r, int64_t v, int64_t d,
+                     struct error *err);
+    /* dw[ids[r] - first] += dy[r], in the order of rows; nothing for an id that isn't there. */
     int (*embed_bwd)(struct device *dev, struct stream *s, enum dtype t, void *dw, const void *dy,
-                     const int32_t *ids, int64_t r, int64_t v, int64_t d, struct error *err);
+                     const int32_t *ids, int64_t first, int64_t r, int64_t v, int64_t d,
+                     struct error *err);
 
     /* y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + eps). x, y [R,D]; w [D]; rstd [R]. y may alias
      * x. Source: Zhang & Sennrich 2019, eq. 4. */
@@ -82,6 +96,18 @@ struct kernels {
                        const void *dy, const void *x, const void *w, const void *rstd, int64_t r,
                        int64_t d, bool accumulate, void *workspace, struct error *err);
     size_t (*rmsnorm_bwd_workspace)(struct device *dev, enum dtype t, int64_t r, int64_t d);
+
+    /* y = (x - mean) * rstd * w + b, rstd = 1 / sqrt(mean((x - mean)^2) + eps). x, y [R,D]; w, b
+     * [D]; mean, rstd [R]. y may alias x. Source: Ba et al. 2016, eq. 4. */
+    int (*layernorm_fwd)(struct device *dev, struct stream *s, enum dtype t, void *y, void *mean,
+                         void *rstd, const void *x, const void *w, const void *b, int64_t r,
+                         int64_t d, double eps, struct error *err);
+    /* dx = (or += where accumulate), dw +=, db +=. dx may alias dy when not accumulating. */
+    int (*layernorm_bwd)(struct device *dev, struct stream *s, enum dtype t, void *dx, void *dw,
+                         void *db, const void *dy, const void *x, const void *w, const void *mean,
+                         const void *rstd, int64_t r, int64_t d, bool accumulate, void *workspace,
+                         struct error *err);
+    size_t (*layernorm_bwd_workspace)(struct device *dev, enum dtype t, int64_t r, int64_t d);
 
     /* In place on x [R,heads,E]: rotates pairs (i, i + E/2) by the angle of positions[r] (NULL:
      * r % seq_len). cos, sin [max positions, E/2]. backward: the opposite way. Hugging Face's half
@@ -106,6 +132,21 @@ struct kernels {
                       const void *dy, const void *gate, const void *up, int64_t n,
                       struct error *err);
 
+    /* y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), [n]: Hugging Face's gelu_new. y may alias
+     * x. Source: Hendrycks & Gimpel 2016. */
+    int (*gelu_fwd)(struct device *dev, struct stream *s, enum dtype t, void *y, const void *x,
+                    int64_t n, struct error *err);
+    /* dx =; it may alias dy or x. */
+    int (*gelu_bwd)(struct device *dev, struct stream *s, enum dtype t, void *dx, const void *dy,
+                    const void *x, int64_t n, struct error *err);
+
+    /* y [R,n] += b [n] in every row. */
+    int (*add_bias)(struct device *dev, struct stream *s, enum dtype t, void *y, const void *b,
+                    int64_t r, int64_t n, struct error *err);
+    /* db [n] += the sum of the rows of dy [R,n], always in the same order. */
+    int (*column_sum)(struct device *dev, struct stream *s, enum dtype t, void *db, const void *dy,
+                      int64_t r, int64_t n, struct error *err);
+
     /* y = a + b, [n]; y may alias either. */
     int (*add)(struct device *dev, struct stream *s, enum dtype t, void *y, const void *a,
                const void *b, int64_t n, struct error *err);
@@ -119,6 +160,22 @@ struct kernels {
                          void *dlogits, const void *logits, const int32_t *targets, double dloss,
                          int64_t r, int64_t v, struct error *err);
 
+    /* The same of a vocabulary that is cut over ranks, in three parts; between them the ranks'
+     * results meet: max by its maximum, sums by their sum. All statistics are double.
+     * max [R] = the largest valid logit, minus infinity where there is none. Ignored rows: 0. */
+    int (*ce_max)(struct device *dev, struct stream *s, enum dtype t, double *max,
+                  const struct logits_part *p, struct error *err);
+    /* sums [2R]: of each row the sum of e^(x - max); behind all of these, of each row the logit of
+     * its target, 0 where another part has it. max is that of the whole vocabulary. Ignored rows:
+     * 0. */
+    int (*ce_sum)(struct device *dev, struct stream *s, enum dtype t, double *sums,
+                  const double *max, const struct logits_part *p, struct error *err);
+    /* nll [R] and, where it isn't NULL, dlogits [R,ld] (may alias logits) as above; max and sums
+     * are those of the whole vocabulary. dlogits is 0 in the columns that aren't valid. */
+    int (*ce_finish)(struct device *dev, struct stream *s, enum dtype t, double *nll, void *dlogits,
+                     const double *max, const double *sums, double dloss,
+                     const struct logits_part *p, struct error *err);
+
     /* *out (double, device memory) = sum over x[n] of x^2, in double, always in the same order. */
     int (*sum_squares)(struct device *dev, struct stream *s, enum dtype t, double *out,
                        const void *x, int64_t n, struct error *err);
@@ -129,8 +186,8 @@ struct kernels {
     int (*adamw)(struct device *dev, struct stream *s, enum dtype t, const struct adamw_args *a,
                  struct error *err);
     /* w -= lr * (grad_scale * g + decay * w). */
-    int (*sgd)(struct device *dev, struct stream *s, enum dtype t, void *w, const void *g, double lr,
-               double decay, double grad_scale, int64_t n, struct error *err);
+    int (*sgd)(struct device *dev, struct stream *s, enum dtype t, void *w, const void *g,
+               double lr, double decay, double grad_scale, int64_t n, struct error *err);
 
     /* dst[i] = (type dst_t) src[i]. */
     int (*cast)(struct device *dev, struct stream *s, void *dst, enum dtype dst_t, const void *src,

@@ -18,6 +18,7 @@ struct chunk {
     void *mem;     /* what the user holds */
     void *base;    /* what the system gave */
     size_t mapped; /* 0 = from malloc */
+    size_t bytes;  /* asked for */
 };
 
 struct host_heap {
@@ -25,6 +26,7 @@ struct host_heap {
     size_t num_chunks;
     size_t max_chunks;
     size_t num_mapped_ever;
+    size_t allocated, peak; /* bytes asked for */
 };
 
 struct host_heap *host_heap_new(void)
@@ -135,6 +137,9 @@ void *host_alloc(struct host_heap *h, size_t bytes)
         return NULL;
     }
     h->num_chunks++;
+    c->bytes = bytes;
+    h->allocated += bytes;
+    h->peak = h->allocated > h->peak ? h->allocated : h->peak;
     return c->mem;
 }
 
@@ -148,6 +153,12 @@ void host_release(struct host_heap *h, void *mem)
         i++;
     }
     ASSERT(i < h->num_chunks); /* memory of this device */
+    h->allocated -= h->chunks[i].bytes;
     chunk_release(&h->chunks[i]);
     h->chunks[i] = h->chunks[--h->num_chunks];
+}
+
+size_t host_heap_peak(const struct host_heap *h)
+{
+    return h->peak;
 }

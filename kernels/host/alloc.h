@@ -14,5 +14,7 @@ void host_heap_free(struct host_heap *h);
 /* 64-byte aligned. NULL = no memory, or more than the host has available. */
 void *host_alloc(struct host_heap *h, size_t bytes);
 void host_release(struct host_heap *h, void *mem);
+/* The largest sum of bytes asked for that was allocated at once. */
+size_t host_heap_peak(const struct host_heap *h);
 
 #endif

@@ -38,6 +38,11 @@ static void device_free(struct device *dev, void *mem)
     host_release(host_of(dev)->heap, mem);
 }
 
+static int64_t device_mem_peak(struct device *dev)
+{
+    return (int64_t)host_heap_peak(host_of(dev)->heap);
+}
+
 static void copy_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
@@ -141,6 +146,7 @@ static const struct device_ops host_ops = {
     .close = device_close,
     .alloc = device_alloc,
     .free = device_free,
+    .mem_peak = device_mem_peak,
     .copy = device_copy,
     .zero = device_zero,
     .stream_new = device_stream_new,

@@ -16,18 +16,28 @@ struct loops {
     loop_fn embed_bwd;     /* embed_args */
     loop_fn rmsnorm_fwd;   /* rmsnorm_args */
     loop_fn rmsnorm_bwd;   /* rmsnorm_args */
+    loop_fn layernorm_fwd; /* layernorm_args */
+    loop_fn layernorm_bwd; /* layernorm_args */
     loop_fn rope;          /* rope_args */
     loop_fn attention_fwd; /* attention_args */
     loop_fn attention_bwd; /* attention_args */
     loop_fn swiglu_fwd;    /* swiglu_args */
     loop_fn swiglu_bwd;    /* swiglu_args */
+    loop_fn gelu_fwd;      /* gelu_args */
+    loop_fn gelu_bwd;      /* gelu_args */
+    loop_fn add_bias;      /* bias_args */
+    loop_fn column_sum;    /* bias_args */
     loop_fn add;           /* add_args */
     loop_fn scale;         /* scale_args */
     loop_fn cross_entropy; /* cross_entropy_args */
+    loop_fn ce_max;        /* ce_args */
+    loop_fn ce_sum;        /* ce_args */
+    loop_fn ce_finish;     /* ce_args */
     loop_fn sum_squares;   /* sum_args */
     loop_fn adamw;         /* adamw_args */
     loop_fn sgd;           /* sgd_args */
     size_t (*rmsnorm_bwd_workspace)(int64_t r, int64_t d);
+    size_t (*layernorm_bwd_workspace)(int64_t r, int64_t d);
     size_t (*attention_workspace)(int num_threads, int64_t b, int64_t seq_len, int64_t h,
                                   int64_t kv, int64_t e);
 };
@@ -36,8 +46,15 @@ struct embed_args {
     void *out;      /* y or dw */
     const void *in; /* w or dy */
     const int32_t *ids;
-    int64_t r, v, d;
+    int64_t first, r, v, d;
 };
+
+/* The row of the table that holds id; -1 = it isn't here. */
+static inline int64_t embed_row(const struct embed_args *a, int32_t id)
+{
+    int64_t row = (int64_t)id - a->first;
+    return row >= 0 && row < a->v ? row : -1;
+}
 
 struct rmsnorm_args {
     void *y, *rstd; /* forward: out */
@@ -46,6 +63,16 @@ struct rmsnorm_args {
     double eps;
     const void *dy, *rstd_in; /* backward */
     void *dx, *dw, *workspace;
+    bool accumulate;
+};
+
+struct layernorm_args {
+    void *y, *mean, *rstd; /* forward: out */
+    const void *x, *w, *b;
+    int64_t r, d;
+    double eps;
+    const void *dy, *mean_in, *rstd_in; /* backward */
+    void *dx, *dw, *db, *workspace;
     bool accumulate;
 };
 
@@ -63,6 +90,19 @@ struct swiglu_args {
     const void *dy;
     void *dgate, *dup;
     int64_t n;
+};
+
+struct gelu_args {
+    void *out; /* y or dx */
+    const void *x;
+    const void *dy;
+    int64_t n;
+};
+
+struct bias_args {
+    void *out;      /* y or db */
+    const void *in; /* b or dy */
+    int64_t r, n;
 };
 
 struct add_args {
@@ -84,6 +124,14 @@ struct cross_entropy_args {
     const int32_t *targets;
     double dloss;
     int64_t r, v;
+};
+
+struct ce_args {
+    struct logits_part p;
+    double *out; /* max, sums or nll */
+    void *dlogits;
+    const double *max, *sums;
+    double dloss;
 };
 
 struct sum_args {

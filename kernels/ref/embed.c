@@ -7,8 +7,9 @@ void OP(embed_fwd)(struct pool *pool, const void *args)
     const real *w = a->in;
     real *y = a->out;
     for (int64_t r = 0; r < a->r; r++) {
+        int64_t row = embed_row(a, a->ids[r]);
         for (int64_t d = 0; d < a->d; d++) {
-            y[r * a->d + d] = w[a->ids[r] * a->d + d];
+            y[r * a->d + d] = row < 0 ? 0 : w[row * a->d + d];
         }
     }
 }
@@ -20,8 +21,9 @@ void OP(embed_bwd)(struct pool *pool, const void *args)
     const real *dy = a->in;
     real *dw = a->out;
     for (int64_t r = 0; r < a->r; r++) {
-        for (int64_t d = 0; d < a->d; d++) {
-            dw[a->ids[r] * a->d + d] += dy[r * a->d + d];
+        int64_t row = embed_row(a, a->ids[r]);
+        for (int64_t d = 0; row >= 0 && d < a->d; d++) {
+            dw[row * a->d + d] += dy[r * a->d + d];
         }
     }
 }

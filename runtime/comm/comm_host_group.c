@@ -153,7 +153,9 @@ int host_group_barrier(struct host_group *g, const struct segment_call *doing, s
     if (seen == old) {
         return fail_deadline(g, doing, err);
     }
-    if (seen & 1) {
+    /* Where all came the call counts, though one that was quick has left and the gang is aborted
+     * meanwhile: all members hear the same. */
+    if (seen != next && seen != (next | 1)) {
         return fail_aborted(g, doing, err);
     }
     g->generation = next;

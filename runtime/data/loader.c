@@ -4,16 +4,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/rng.h"
 #include "plan/plan.h"
 #include "runtime/data/formats.h"
+#include "runtime/data/packed_source.h"
 
 /* With these no product of two below leaves 63 bits. */
 #define SEQ_LEN_MAX ((int64_t)1 << 31)
 #define BATCH_MAX ((int64_t)1 << 31)
 
+/* Rows that a message names at most. */
+#define NAMED_ROWS 8
+
 struct loader {
+    /* One of them. */
     struct token_file *file;
+    struct packed_source *packed;
     uint64_t seed;
     bool shuffled;
     int64_t seq_len;
@@ -89,13 +96,12 @@ static int count_samples(struct loader *l, const struct loader_options *o, bool 
     return 0;
 }
 
-static int set_up(struct loader *l, const struct loader_options *o, struct error *err)
+static int open_windows(struct loader *l, const struct loader_options *o, struct error *err)
 {
     enum data_format format;
     bool back_to_back;
     if (formats_parse(o->format, &format, err) != 0 ||
-        choose("window", o->window, "T", "T+1", &back_to_back, err) != 0 ||
-        choose("order", o->order, "sequential", "shuffled", &l->shuffled, err) != 0) {
+        choose("window", o->window, "T", "T+1", &back_to_back, err) != 0) {
         return -1;
     }
     if (format == DATA_TEXT && strcmp(o->tokenizer, "bytes") != 0) {
@@ -111,6 +117,34 @@ static int set_up(struct loader *l, const struct loader_options *o, struct error
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory for a sample");
     }
     return 0;
+}
+
+static int open_rows(struct loader *l, const struct loader_options *o, struct error *err)
+{
+    struct packed_source_options options = {
+        .path = o->path,
+        .roots = o->roots,
+        .seq_len = o->seq_len,
+        .vocab_size = o->vocab_size,
+        .max_positions = o->max_positions,
+        .rows_a_step = l->num_rows,
+        .expected_rows = o->expected_rows,
+        .expected_bytes = o->expected_bytes,
+    };
+    if (packed_source_open(&l->packed, &options, err) != 0) {
+        return -1;
+    }
+    l->num_samples = packed_source_num_rows(l->packed);
+    return 0;
+}
+
+static int set_up(struct loader *l, const struct loader_options *o, struct error *err)
+{
+    if (choose("order", o->order, "sequential", "shuffled", &l->shuffled, err) != 0) {
+        return -1;
+    }
+    return strcmp(o->format, "tokenized-jsonl") == 0 ? open_rows(l, o, err)
+                                                     : open_windows(l, o, err);
 }
 
 int loader_open(struct loader **out, const struct loader_options *o, struct error *err)
@@ -143,6 +177,7 @@ void loader_close(struct loader *l)
         return;
     }
     formats_close(l->file);
+    packed_source_close(l->packed);
     free(l->window);
     free(l);
 }
@@ -165,57 +200,116 @@ static int64_t order(const struct loader *l, int64_t g)
 
 bool loader_is_packed(const struct loader *l)
 {
-    (void)l;
-    return false;
+    return l->packed != NULL;
 }
 
 bool loader_can_ignore(const struct loader *l)
 {
-    (void)l;
-    return false;
+    return l->packed != NULL;
+}
+
+/* The sample that is row `row` of this rank's share of a step. */
+static int64_t sample_of(const struct loader *l, int64_t step, int64_t row)
+{
+    ASSERT(step >= 1 && step <= INT64_MAX / l->global_batch_size);
+    return order(l, (step - 1) * l->global_batch_size + l->first_row + row);
+}
+
+static int read_window(struct loader *l, int64_t sample, int64_t at, const struct host_batch *out,
+                       struct error *err)
+{
+    size_t row_bytes = (size_t)l->seq_len * sizeof *out->ids;
+    if (formats_read(l->file, sample * l->stride, l->seq_len + 1, l->vocab_size, l->window, err) !=
+        0) {
+        return -1;
+    }
+    memcpy(out->ids + at, l->window, row_bytes);
+    memcpy(out->targets + at, l->window + 1, row_bytes);
+    return 0;
+}
+
+static int read_row(struct loader *l, int64_t row, int64_t sample, int64_t at,
+                    const struct host_batch *out, struct error *err)
+{
+    size_t row_bytes = (size_t)l->seq_len * sizeof *out->ids;
+    struct packed_sample packed;
+    if (packed_source_get(l->packed, row, sample, &packed, err) != 0) {
+        return -1;
+    }
+    memcpy(out->ids + at, packed.ids, row_bytes);
+    memcpy(out->targets + at, packed.targets, row_bytes);
+    memcpy(out->positions + at, packed.positions, row_bytes);
+    memcpy(out->segments + at, packed.segments, row_bytes);
+    return 0;
 }
 
 int loader_read(struct loader *l, int64_t step, int64_t micro_batch, const struct host_batch *out,
                 struct error *err)
 {
-    ASSERT(step >= 1 && step <= INT64_MAX / l->global_batch_size);
     ASSERT(micro_batch >= 0 && micro_batch < l->num_rows / l->micro_batch_size);
-    if (formats_check_size(l->file, err) != 0) {
+    if (!l->packed && formats_check_size(l->file, err) != 0) {
         return -1;
     }
-    int64_t first =
-        (step - 1) * l->global_batch_size + l->first_row + micro_batch * l->micro_batch_size;
-    size_t row_bytes = (size_t)l->seq_len * sizeof *out->ids;
-    for (int64_t row = 0; row < l->micro_batch_size; row++) {
-        int64_t begin = order(l, first + row) * l->stride;
-        if (formats_read(l->file, begin, l->seq_len + 1, l->vocab_size, l->window, err) != 0) {
+    for (int64_t i = 0; i < l->micro_batch_size; i++) {
+        int64_t row = micro_batch * l->micro_batch_size + i, at = i * l->seq_len;
+        int64_t sample = sample_of(l, step, row);
+        if ((l->packed ? read_row(l, row, sample, at, out, err)
+                       : read_window(l, sample, at, out, err)) != 0) {
             return -1;
         }
-        memcpy(out->ids + row * l->seq_len, l->window, row_bytes);
-        memcpy(out->targets + row * l->seq_len, l->window + 1, row_bytes);
     }
     return 0;
 }
 
-/* Windows of a token stream have a target at every position, so nothing is read. */
-int loader_count_own_targets(struct loader *l, int64_t step, struct loader_counts *out,
-                             struct error *err)
+/* Of windows nothing is read: they have a target at every position. */
+static void count_windows(const struct loader *l, struct loader_counts *out)
 {
-    (void)step;
-    (void)err;
     int64_t tokens = l->num_rows * l->seq_len;
-    /* seq_len and num_rows are below 2^31: the product with another seq_len may not fit. */
+    /* Two sizes below 2^31 make up tokens: times a third one it may not fit. */
     double attended = (double)tokens * ((double)l->seq_len + 1) / 2;
     *out = (struct loader_counts){
         .targets = tokens,
         .tokens = tokens,
-        .attended = attended < 9e18 ? tokens * (l->seq_len + 1) / 2 : INT64_MAX,
+        .attended = attended < 4e18 ? tokens * (l->seq_len + 1) / 2 : INT64_MAX,
     };
+}
+
+int loader_count_own_targets(struct loader *l, int64_t step, struct loader_counts *out,
+                             struct error *err)
+{
+    if (!l->packed) {
+        count_windows(l, out);
+        return 0;
+    }
+    struct loader_counts sum = {0};
+    for (int64_t row = 0; row < l->num_rows; row++) {
+        struct packed_sample packed;
+        if (packed_source_get(l->packed, row, sample_of(l, step, row), &packed, err) != 0) {
+            return -1;
+        }
+        sum.targets += packed.num_targets;
+        sum.tokens += packed.num_tokens;
+        sum.attended += packed.attended;
+    }
+    *out = sum;
     return 0;
 }
 
 int loader_no_targets(const struct loader *l, int64_t step, struct error *err)
 {
-    (void)l;
-    return error_set(err, ERR_INVALID_ARGUMENT, "step %lld has no valid target", (long long)step);
+    ASSERT(l->packed);
+    struct buf lines = {0};
+    int64_t num = l->global_batch_size;
+    buf_puts(&lines, "");
+    for (int64_t j = 0; j < num && j < NAMED_ROWS; j++) {
+        int64_t sample = order(l, (step - 1) * num + j);
+        buf_printf(&lines, "%s%lld", j ? ", " : "", (long long)sample + 1);
+    }
+    error_set(err, ERR_INVALID_ARGUMENT,
+              "%s: every label of the step's %lld rows is -100, so there is nothing to learn "
+              "(line%s %s%s); remove such rows, or raise global_batch_size",
+              packed_source_path(l->packed), (long long)num, num > 1 ? "s" : "", lines.data,
+              num > NAMED_ROWS ? ", ..." : "");
+    buf_free(&lines);
+    return -1;
 }

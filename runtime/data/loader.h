@@ -1,6 +1,8 @@
 /* Samples in a fixed global order. The sample set of step s depends on (seed, s, global batch)
  * alone; each data rank reads its own rows of it. One global cursor: consumed samples.
  *
+ * A sample is a window of a token stream, or a row of packed documents.
+ *
  * Step s (from 1) holds samples (s-1)*G .. s*G-1 of the endless order; sample g of it is index
  * order(g) of the file: sequential g % N, or a Philox-keyed permutation per epoch g / N.
  * Row j of the step belongs to data rank j / (G / data); inside a rank, micro-batch i has rows
@@ -33,9 +35,12 @@ struct loader_options {
     /* What the file had when the job was planned: another size would be another order of samples.
      * 0 = not known. */
     int64_t expected_tokens;
+    /* The same of rows. */
+    int64_t expected_rows, expected_bytes;
+    int64_t max_positions; /* of the model: a row's positions are below it; 0 = not known */
 };
 
-/* The file must not shrink (checked by size at each read). */
+/* The file must not shrink, one of rows not change at all (checked at each read). */
 int loader_open(struct loader **out, const struct loader_options *options, struct error *err);
 /* The options as a plan has them; strings are the plan's. -1: the plan lacks a part. */
 int loader_options_from_plan(struct loader_options *out, const Plan *plan, int32_t rank);

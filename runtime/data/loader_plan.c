@@ -1,6 +1,8 @@
 /* A loader's options out of a plan. */
 #include "runtime/data/loader.h"
 
+#include <string.h>
+
 #include "plan/mesh.h"
 
 int loader_options_from_plan(struct loader_options *out, const Plan *plan, int32_t rank)
@@ -26,7 +28,14 @@ int loader_options_from_plan(struct loader_options *out, const Plan *plan, int32
         .data_rank = mesh_coord(plan->mesh, rank).data,
         .data_size = (int32_t)plan->mesh->data,
         .micro_batch_size = spec->training->micro_batch_size,
-        .expected_tokens = facts ? facts->num_tokens : 0,
+        .max_positions = plan->model->config->max_position_embeddings,
     };
+    bool rows = out->format && strcmp(out->format, "tokenized-jsonl") == 0;
+    if (facts && rows) {
+        out->expected_rows = facts->num_rows;
+        out->expected_bytes = facts->size_bytes;
+    } else if (facts) {
+        out->expected_tokens = facts->num_tokens;
+    }
     return out->path && out->format && out->window && out->tokenizer && out->order ? 0 : -1;
 }

@@ -284,10 +284,23 @@ static void tell_exit(struct gang *g, const struct gang_member *m)
     g->options.on_exit(g->options.arg, &gone);
 }
 
+/* A host may be split into named nodes. */
+static void name_hosts(struct gang *g, const Plan *plan)
+{
+    for (int32_t i = 0; i < g->options.num_ranks; i++) {
+        const char *host = g->options.host;
+        if (plan && (size_t)i < plan->n_placement && plan->placement[i]->node) {
+            host = plan->placement[i]->node;
+        }
+        snprintf(g->members[i].host, sizeof g->members[i].host, "%s", host);
+    }
+}
+
 void gang_start(struct gang *g, const Start *start)
 {
     struct error err = {0};
     gang_oom_read(&g->oom_before);
+    name_hosts(g, start->plan);
     g->moved_ms = clock_mono_ms();
     g->num_steps_before = start->resume_step;
     if (g->options.num_ranks > 1 && make_segment(g, &err) != 0) {

@@ -57,7 +57,7 @@ static void fail(struct gang *g, int32_t rank, const char *where, int64_t still_
     char text[GANG_TEXT_MAX];
     snprintf(text, sizeof text,
              "%s on %s in step %lld for %.0f s, where no step took longer than %.1f s: %s", where,
-             g->options.host, (long long)(g->num_steps_before + g->num_steps + 1),
+             g->members[rank].host, (long long)(g->num_steps_before + g->num_steps + 1),
              (double)still_ms / 1e3, (double)g->longest_step_ms / 1e3,
              what_it_does(gang_process_state(g->members[rank].pid)));
     gang_fail(g, rank, text);

@@ -15,9 +15,10 @@
 
 struct gang_member {
     int32_t rank;
-    int pid_fd; /* readable once the process has ended; -1: not running */
-    pid_t pid;  /* 0: not running */
-    int fd;     /* our end of the link, non-blocking; -1: closed */
+    char host[64]; /* where the plan has it, for people */
+    int pid_fd;    /* readable once the process has ended; -1: not running */
+    pid_t pid;     /* 0: not running */
+    int fd;        /* our end of the link, non-blocking; -1: closed */
     struct link_decoder *decoder;
     struct buf out; /* not yet taken by the socket */
     int64_t step;

@@ -51,8 +51,8 @@ void gang_look_for_stopped(struct gang *g)
             snprintf(text, sizeof text,
                      "stood still for %.0f s on %s after step %lld: stopped by a signal (SIGSTOP), "
                      "not by Tandem%s",
-                     (double)(now - m->stopped_since_ms) / 1000.0, g->options.host,
-                     (long long)m->step, waits);
+                     (double)(now - m->stopped_since_ms) / 1000.0, m->host, (long long)m->step,
+                     waits);
             gang_fail(g, m->rank, text);
             return;
         }

@@ -225,13 +225,13 @@ static void run_rope(void *arg)
 static void run_embed_fwd(void *arg)
 {
     struct vectors *v = arg;
-    must(k->embed_fwd(dev, stream, DTYPE_F32, v->y, v->x, v->ids, v->r, v->r, v->d, &err));
+    must(k->embed_fwd(dev, stream, DTYPE_F32, v->y, v->x, v->ids, 0, v->r, v->r, v->d, &err));
 }
 
 static void run_embed_bwd(void *arg)
 {
     struct vectors *v = arg;
-    must(k->embed_bwd(dev, stream, DTYPE_F32, v->y, v->x, v->ids, v->r, v->r, v->d, &err));
+    must(k->embed_bwd(dev, stream, DTYPE_F32, v->y, v->x, v->ids, 0, v->r, v->r, v->d, &err));
 }
 
 static void run_cross_entropy(void *arg)

@@ -69,14 +69,16 @@ static int gemm(struct device *dev, struct stream *s, enum dtype t, const struct
     TIMED(PART_GEMM, gemm(dev, s, t, a, err));
 }
 static int embed_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, const void *w,
-                     const int32_t *ids, int64_t r, int64_t v, int64_t d, struct error *err)
+                     const int32_t *ids, int64_t first, int64_t r, int64_t v, int64_t d,
+                     struct error *err)
 {
-    TIMED(PART_EMBED, embed_fwd(dev, s, t, y, w, ids, r, v, d, err));
+    TIMED(PART_EMBED, embed_fwd(dev, s, t, y, w, ids, first, r, v, d, err));
 }
 static int embed_bwd(struct device *dev, struct stream *s, enum dtype t, void *dw, const void *dy,
-                     const int32_t *ids, int64_t r, int64_t v, int64_t d, struct error *err)
+                     const int32_t *ids, int64_t first, int64_t r, int64_t v, int64_t d,
+                     struct error *err)
 {
-    TIMED(PART_EMBED, embed_bwd(dev, s, t, dw, dy, ids, r, v, d, err));
+    TIMED(PART_EMBED, embed_bwd(dev, s, t, dw, dy, ids, first, r, v, d, err));
 }
 static int rmsnorm_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, void *rstd,
                        const void *x, const void *w, int64_t r, int64_t d, double eps,

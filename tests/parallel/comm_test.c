@@ -397,6 +397,25 @@ static void members_that_call_different_things_hear_which(void **state)
     gang_run_threads(3, 0, LONG_MS, disagree, NULL);
 }
 
+static void sum_and_leave(struct gang_rank *r)
+{
+    struct error err = {0};
+    double word = 1.0;
+    int rc = r->all->ops->all_reduce(r->all, NULL, &word, 1, DTYPE_F64, COMM_SUM, &err);
+    comm_host_abort(r->world, "I am done with it");
+    GANG_CHECK(r, rc == 0 && word == 3.0);
+    GANG_CHECK(r, r->all->ops->barrier(r->all, NULL, &err) == -1);
+}
+
+/* Nobody hears of an abort in place of a sum that everyone came to: what all ranks decide by it,
+ * they decide alike. */
+static void an_abort_takes_back_nothing_that_all_came_to(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        gang_run_threads(3, 0, LONG_MS, sum_and_leave, NULL);
+}
+
 static void *segment_view(int fd, int32_t size, size_t area)
 {
     void *p =
@@ -516,6 +535,7 @@ int main(void)
         cmocka_unit_test(the_area_ends_where_it_was_said),
         cmocka_unit_test(the_deadline_names_the_missing_rank),
         cmocka_unit_test(members_that_call_different_things_hear_which),
+        cmocka_unit_test(an_abort_takes_back_nothing_that_all_came_to),
         cmocka_unit_test(a_killed_rank_frees_the_others),
         cmocka_unit_test(a_stopped_rank_is_named_at_the_deadline),
         cmocka_unit_test(a_wrong_descriptor_is_refused_in_words),

@@ -58,16 +58,22 @@ void *side_upload(const struct side *side, enum dtype t, const double *value, in
     return mem;
 }
 
-void *side_draw(const struct side *side, enum dtype t, int64_t n, uint64_t seed, double size)
+void *side_draw_around(const struct side *side, enum dtype t, int64_t n, uint64_t seed, double size,
+                       double centre)
 {
     double *value = malloc((size_t)(n + 1) * sizeof *value);
     for (int64_t i = 0; i < n; i++) {
         double x = rng_normal(seed, rng_stream("ops"), (uint64_t)i) * (size == 0 ? 1 : size);
-        value[i] = (double)(float)x;
+        value[i] = (double)(float)(x + centre);
     }
     void *mem = side_upload(side, t, value, n);
     free(value);
     return mem;
+}
+
+void *side_draw(const struct side *side, enum dtype t, int64_t n, uint64_t seed, double size)
+{
+    return side_draw_around(side, t, n, seed, size, 0);
 }
 
 void *side_zeros(const struct side *side, enum dtype t, int64_t n)

@@ -28,8 +28,13 @@ struct shape {
     bool trans_a, trans_b;
     double alpha, beta;
     bool accumulate, alias, segments, positions, backward, no_gradient;
-    double size;  /* of the inputs; 0 = 1 */
-    double floor; /* errors are measured against this at least: where outputs cancel */
+    int64_t first; /* id of the table's row 0 */
+    int64_t ld;    /* columns of a part of the vocabulary */
+    int num_parts;
+    bool equal;    /* all logits are the same */
+    double size;   /* of the inputs; 0 = 1 */
+    double centre; /* what the inputs lie around */
+    double floor;  /* errors are measured against this at least: where outputs cancel */
 };
 
 typedef void (*op_run)(const struct side *side, enum dtype t, const struct shape *s,
@@ -41,6 +46,8 @@ void outputs_free(struct outputs *out);
 
 /* Device memory with n numbers that follow from seed, of about the given size. */
 void *side_draw(const struct side *side, enum dtype t, int64_t n, uint64_t seed, double size);
+void *side_draw_around(const struct side *side, enum dtype t, int64_t n, uint64_t seed, double size,
+                       double centre);
 /* n zeros; with poison: NaNs, for what an operation must write. */
 void *side_zeros(const struct side *side, enum dtype t, int64_t n);
 void *side_poison(const struct side *side, enum dtype t, int64_t n);

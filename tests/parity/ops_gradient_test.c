@@ -339,14 +339,14 @@ static void cross_entropy_gives_the_known_loss(void **state)
 static void embed_forward(struct problem *p)
 {
     assert_int_equal(p->side.k->embed_fwd(p->side.dev, p->side.s, DTYPE_F64, p->y, p->input[0],
-                                          p->ids, p->s.r, p->s.v, p->s.d, &last),
+                                          p->ids, 0, p->s.r, p->s.v, p->s.d, &last),
                      0);
 }
 
 static void embed_backward(struct problem *p)
 {
     assert_int_equal(p->side.k->embed_bwd(p->side.dev, p->side.s, DTYPE_F64, p->gradient[0], p->c,
-                                          p->ids, p->s.r, p->s.v, p->s.d, &last),
+                                          p->ids, 0, p->s.r, p->s.v, p->s.d, &last),
                      0);
 }
 

@@ -50,13 +50,14 @@ void run_gemm(const struct side *x, enum dtype t, const struct shape *s, struct 
 void run_embed(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
 {
     struct error err = {0};
-    int32_t *ids = side_ints(x, s->r, 1, s->v);
+    /* Below and behind the table's rows, too, where they don't begin at 0. */
+    int32_t *ids = side_ints(x, s->r, 1, s->first ? 2 * s->first + s->v : s->v);
     void *w = side_draw(x, t, s->v * s->d, 2, s->size);
     void *dy = side_draw(x, t, s->r * s->d, 3, s->size);
     void *y = side_poison(x, t, s->r * s->d);
-    must(x->k->embed_fwd(x->dev, x->s, t, y, w, ids, s->r, s->v, s->d, &err), &err);
+    must(x->k->embed_fwd(x->dev, x->s, t, y, w, ids, s->first, s->r, s->v, s->d, &err), &err);
     side_output(x, t, y, s->r * s->d, out);
-    must(x->k->embed_bwd(x->dev, x->s, t, w, dy, ids, s->r, s->v, s->d, &err), &err);
+    must(x->k->embed_bwd(x->dev, x->s, t, w, dy, ids, s->first, s->r, s->v, s->d, &err), &err);
     side_output(x, t, w, s->v * s->d, out);
 }
 

@@ -14,6 +14,11 @@ void run_elementwise(const struct side *x, enum dtype t, const struct shape *s,
                      struct outputs *out);
 void run_cross_entropy(const struct side *x, enum dtype t, const struct shape *s,
                        struct outputs *out);
+void run_layernorm(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);
+void run_gelu(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);
+void run_bias(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);
+void run_vocabulary_parts(const struct side *x, enum dtype t, const struct shape *s,
+                          struct outputs *out);
 void run_sums(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);
 void run_adamw(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);
 void run_sgd(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);

@@ -69,6 +69,14 @@ static void embed_agrees(void **state)
         struct shape s = {.r = 75, .v = i % 2 ? 11 : 331, .d = odd[i]};
         check_parity("embed", run_embed, &s, 8, false);
     }
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        struct shape s = {
+            .r = 75, .v = i % 2 ? 11 : 331, .d = odd[i], .first = 1 + 40 * (int64_t)(i % 3)};
+        check_parity("embed, a part of the vocabulary", run_embed, &s, 8, false);
+    }
+    check_parity("embed without rows", run_embed, &(struct shape){.v = 7, .d = 5}, 8, false);
+    check_parity("embed, no row here", run_embed, &(struct shape){.r = 9, .d = 5, .first = 3}, 8,
+                 false);
     check_parity("embed wide", run_embed, &(struct shape){.r = 40, .v = 7, .d = 300}, 8, false);
 }
 
@@ -87,6 +95,35 @@ static void rmsnorm_agrees_with_aliases_and_accumulation(void **state)
     }
     check_parity("rmsnorm small x", run_rmsnorm,
                  &(struct shape){.r = 9, .d = 100, .size = 1e-4, .floor = 1}, 24, false);
+}
+
+/* One number alone is its own mean: rstd = eps^-1/2 times a difference that is nothing. */
+static void layernorm_agrees_with_aliases_and_accumulation(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        for (int mode = 0; mode < 3; mode++) {
+            struct shape s = {.r = odd[(i + 3) % NUM_ODD],
+                              .d = odd[i],
+                              .alias = mode == 1,
+                              .accumulate = mode == 2,
+                              .floor = odd[i] == 1 ? 300 : 1};
+            check_parity("layernorm", run_layernorm, &s, 24, false);
+        }
+    }
+    check_parity("layernorm without rows", run_layernorm, &(struct shape){.d = 5}, 24, false);
+    check_parity("layernorm small x", run_layernorm,
+                 &(struct shape){.r = 9, .d = 100, .size = 1e-4, .floor = 1}, 24, false);
+    check_parity("layernorm wide", run_layernorm, &(struct shape){.r = 5, .d = 12289, .floor = 1},
+                 24, false);
+}
+
+/* What the mean leaves is a small part of each number: it keeps its digits. */
+static void layernorm_far_from_zero_agrees(void **state)
+{
+    (void)state;
+    check_parity("layernorm far out", run_layernorm,
+                 &(struct shape){.r = 70, .d = 333, .centre = 100, .floor = 1}, 24 + 200, false);
 }
 
 static void rope_agrees_with_and_without_positions(void **state)
@@ -175,6 +212,35 @@ static void swiglu_agrees_for_each_element(void **state)
                  false);
 }
 
+static void gelu_agrees_for_each_element(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        struct shape s = {.n = odd[i] * 101,
+                          .size = i % 3 == 2 ? 8 : 1,
+                          .alias = i % 3 == 1,
+                          .no_gradient = i % 3 == 2};
+        check_parity("gelu", run_gelu, &s, 8, false);
+    }
+    check_parity("gelu of nothing", run_gelu, &(struct shape){.n = 0}, 8, false);
+    check_parity("gelu near zero", run_gelu, &(struct shape){.n = 999, .size = 0.05}, 8, true);
+    check_parity("gelu far out", run_gelu, &(struct shape){.n = 999, .size = 1e4}, 8, false);
+}
+
+static void biases_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        for (size_t j = 0; j < NUM_ODD; j++) {
+            check_parity("bias", run_bias, &(struct shape){.r = odd[i], .n = odd[j], .floor = 1}, 8,
+                         false);
+        }
+    }
+    check_parity("bias without rows", run_bias, &(struct shape){.n = 5}, 8, false);
+    check_parity("bias without columns", run_bias, &(struct shape){.r = 5}, 8, false);
+    check_parity("bias of many rows", run_bias, &(struct shape){.r = 5003, .n = 131}, 8, false);
+}
+
 static void add_and_scale_agree(void **state)
 {
     (void)state;
@@ -203,6 +269,39 @@ static void cross_entropy_agrees_and_ignores(void **state)
                  8, false);
 }
 
+/* ld and parts for each vocabulary: even cuts, a short last part, parts without a valid column, one
+ * column a part, and a part alone. */
+static void vocabulary_parts_agree(void **state)
+{
+    (void)state;
+    static const struct shape cuts[] = {
+        {.r = 29, .v = 331, .ld = 331, .num_parts = 1},
+        {.r = 29, .v = 331, .ld = 166, .num_parts = 2},
+        {.r = 29, .v = 331, .ld = 83, .num_parts = 4},
+        {.r = 29, .v = 5, .ld = 1, .num_parts = 5},
+        {.r = 29, .v = 5, .ld = 2, .num_parts = 8},
+        {.r = 1, .v = 1, .ld = 3, .num_parts = 2},
+        {.r = 0, .v = 17, .ld = 9, .num_parts = 2},
+        {.r = 64, .v = 64, .ld = 16, .num_parts = 4},
+    };
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        for (int mode = 0; mode < 3; mode++) {
+            struct shape s = cuts[i];
+            s.alias = mode == 1;
+            s.no_gradient = mode == 2;
+            check_parity("vocabulary parts", run_vocabulary_parts, &s, 8, false);
+        }
+    }
+    check_parity("vocabulary parts, huge logits", run_vocabulary_parts,
+                 &(struct shape){.r = 29, .v = 331, .ld = 111, .num_parts = 3, .size = 1e4}, 8,
+                 false);
+    check_parity("vocabulary parts, equal logits", run_vocabulary_parts,
+                 &(struct shape){.r = 29, .v = 331, .ld = 111, .num_parts = 3, .equal = true}, 8,
+                 false);
+    check_parity("vocabulary parts, long rows", run_vocabulary_parts,
+                 &(struct shape){.r = 2, .v = 50257, .ld = 12565, .num_parts = 4}, 8, false);
+}
+
 static void sums_agree(void **state)
 {
     (void)state;
@@ -229,13 +328,18 @@ int main(void)
         cmocka_unit_test(gemm_without_k_scales_c),
         cmocka_unit_test(embed_agrees),
         cmocka_unit_test(rmsnorm_agrees_with_aliases_and_accumulation),
+        cmocka_unit_test(layernorm_agrees_with_aliases_and_accumulation),
+        cmocka_unit_test(layernorm_far_from_zero_agrees),
         cmocka_unit_test(rope_agrees_with_and_without_positions),
         cmocka_unit_test(attention_agrees_for_grouped_heads_and_segments),
         cmocka_unit_test(attention_agrees_for_long_sequences),
         cmocka_unit_test(attention_is_stable_for_huge_scores),
         cmocka_unit_test(swiglu_agrees_for_each_element),
+        cmocka_unit_test(gelu_agrees_for_each_element),
+        cmocka_unit_test(biases_agree),
         cmocka_unit_test(add_and_scale_agree),
         cmocka_unit_test(cross_entropy_agrees_and_ignores),
+        cmocka_unit_test(vocabulary_parts_agree),
         cmocka_unit_test(sums_agree),
         cmocka_unit_test(optimizers_agree),
     };

@@ -3,38 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/loops/block.h"
-#include "kernels/cpu/loops/exp.h"
+#include "kernels/cpu/loops/logits.h"
 
-/* A row's sum is made of sums this long, added up in double: rows have up to 10^5 entries. */
-#define SUM_BLOCK INT64_C(1024)
-
-static real row_max(const real *x, int64_t v)
-{
-    real max = -INFINITY;
-#pragma omp simd reduction(max : max)
-    for (int64_t i = 0; i < v; i++) {
-        max = x[i] > max ? x[i] : max;
-    }
-    return max;
-}
-
-static double sum_exp(const real *x, int64_t v, real max)
-{
-    double total = 0;
-    for (int64_t begin = 0; begin < v; begin += SUM_BLOCK) {
-        int64_t end = min_i64(v, begin + SUM_BLOCK);
-        real sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = begin; i < end; i++) {
-            sum += exp_real(x[i] - max);
-        }
-        total += (double)sum;
-    }
-    return total;
-}
-
-/* The same, and leaves e^(x - max) in out, which may be x. */
+/* logits_sum_exp that leaves e^(x - max) in out, which may be x. */
 static double store_exp(real *out, const real *x, int64_t v, real max)
 {
     double total = 0;
@@ -55,7 +26,7 @@ static double store_exp(real *out, const real *x, int64_t v, real max)
 static double row_loss(real *dx, const real *x, int32_t target, double dloss, int64_t v)
 {
     double at_target = (double)x[target];
-    real max = row_max(x, v);
+    real max = logits_max(x, v);
     double total;
     if (dx) {
         total = store_exp(dx, x, v, max);
@@ -67,7 +38,7 @@ static double row_loss(real *dx, const real *x, int32_t target, double dloss, in
         }
         dx[target] = p_target;
     } else {
-        total = sum_exp(x, v, max);
+        total = logits_sum_exp(x, v, max);
     }
     return log(total) + ((double)max - at_target);
 }

@@ -14,8 +14,13 @@ static void embed_fwd_task(void *arg, int64_t task, int thread)
     int64_t begin = task * row_block(a->d);
     int64_t end = min_i64(a->r, begin + row_block(a->d));
     for (int64_t r = begin; r < end; r++) {
-        memcpy((real *)a->out + r * a->d, (const real *)a->in + a->ids[r] * a->d,
-               (size_t)a->d * sizeof(real));
+        int64_t row = embed_row(a, a->ids[r]);
+        real *y = (real *)a->out + r * a->d;
+        if (row < 0) {
+            memset(y, 0, (size_t)a->d * sizeof *y);
+        } else {
+            memcpy(y, (const real *)a->in + row * a->d, (size_t)a->d * sizeof *y);
+        }
     }
 }
 
@@ -32,7 +37,11 @@ static void embed_bwd_task(void *arg, int64_t task, int thread)
     int64_t begin = task * BWD_COLS;
     int64_t n = min_i64(a->d, begin + BWD_COLS) - begin;
     for (int64_t r = 0; r < a->r; r++) {
-        real *dw = (real *)a->out + a->ids[r] * a->d + begin;
+        int64_t row = embed_row(a, a->ids[r]);
+        if (row < 0) {
+            continue;
+        }
+        real *dw = (real *)a->out + row * a->d + begin;
         const real *dy = (const real *)a->in + r * a->d + begin;
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {

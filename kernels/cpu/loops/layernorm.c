@@ -1,0 +1,156 @@
+#include "kernels/host/variant/variant.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/loops/block.h"
+
+/* Rows whose contributions to dw and db one task sums. */
+#define BWD_ROWS INT64_C(64)
+
+static double row_sum(const real *x, int64_t d)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < d; i++) {
+        sum += (double)x[i];
+    }
+    return sum;
+}
+
+/* Squares of distances from a centre near the mean, corrected for what the centre is off by. */
+static double row_variance(const real *x, int64_t d, double mean)
+{
+    real centre = (real)mean;
+    double squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t i = 0; i < d; i++) {
+        real off = x[i] - centre;
+        squares += (double)(off * off);
+    }
+    double shift = mean - (double)centre;
+    return squares / (double)d - shift * shift;
+}
+
+static void layernorm_fwd_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    const struct layernorm_args *a = arg;
+    const real *w = a->w;
+    const real *b = a->b;
+    int64_t d = a->d;
+    int64_t begin = task * row_block(d);
+    int64_t end = min_i64(a->r, begin + row_block(d));
+    for (int64_t r = begin; r < end; r++) {
+        const real *x = (const real *)a->x + r * d;
+        real *y = (real *)a->y + r * d;
+        double exact = row_sum(x, d) / (double)d;
+        real mean = (real)exact;
+        real inv = (real)(1 / sqrt(row_variance(x, d, exact) + a->eps));
+        ((real *)a->mean)[r] = mean;
+        ((real *)a->rstd)[r] = inv;
+#pragma omp simd
+        for (int64_t i = 0; i < d; i++) {
+            y[i] = (x[i] - mean) * inv * w[i] + b[i];
+        }
+    }
+}
+
+void OP(layernorm_fwd)(struct pool *pool, const void *args)
+{
+    struct layernorm_args a = *(const struct layernorm_args *)args;
+    pool_run(pool, num_blocks(a.r, row_block(a.d)), layernorm_fwd_task, &a);
+}
+
+struct row {
+    const real *x, *dy, *w;
+    real *dx;
+    real mean, rstd;
+    int64_t d;
+};
+
+/* Adds the row to its block's parts of dw and db; gives the sums of g = dy * w and of g * n, n the
+ * normalised x. */
+static void row_products(const struct row *row, real *part_w, real *part_b, real *sum, real *dot)
+{
+    real s = 0;
+    real p = 0;
+#pragma omp simd reduction(+ : s, p)
+    for (int64_t i = 0; i < row->d; i++) {
+        real n = (row->x[i] - row->mean) * row->rstd;
+        real g = row->dy[i] * row->w[i];
+        part_w[i] += row->dy[i] * n;
+        part_b[i] += row->dy[i];
+        s += g;
+        p += g * n;
+    }
+    *sum = s;
+    *dot = p;
+}
+
+static void row_gradient(const struct row *row, real sum, real dot, bool accumulate)
+{
+    real shift = sum / (real)row->d;
+    real pull = dot / (real)row->d;
+    real rstd = row->rstd;
+    if (accumulate) {
+#pragma omp simd
+        for (int64_t i = 0; i < row->d; i++) {
+            real n = (row->x[i] - row->mean) * rstd;
+            row->dx[i] += rstd * (row->dy[i] * row->w[i] - shift - n * pull);
+        }
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < row->d; i++) {
+            real n = (row->x[i] - row->mean) * rstd;
+            row->dx[i] = rstd * (row->dy[i] * row->w[i] - shift - n * pull);
+        }
+    }
+}
+
+static void layernorm_bwd_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    const struct layernorm_args *a = arg;
+    int64_t d = a->d;
+    real *part_w = (real *)a->workspace + task * 2 * d;
+    real *part_b = part_w + d;
+    memset(part_w, 0, 2 * (size_t)d * sizeof *part_w);
+    int64_t end = min_i64(a->r, (task + 1) * BWD_ROWS);
+    for (int64_t r = task * BWD_ROWS; r < end; r++) {
+        struct row row = {.x = (const real *)a->x + r * d,
+                          .dy = (const real *)a->dy + r * d,
+                          .w = a->w,
+                          .dx = (real *)a->dx + r * d,
+                          .mean = ((const real *)a->mean_in)[r],
+                          .rstd = ((const real *)a->rstd_in)[r],
+                          .d = d};
+        real sum;
+        real dot;
+        row_products(&row, part_w, part_b, &sum, &dot);
+        row_gradient(&row, sum, dot, a->accumulate);
+    }
+}
+
+size_t OP(layernorm_bwd_workspace)(int64_t r, int64_t d)
+{
+    return (size_t)(num_blocks(r, BWD_ROWS) * 2 * d) * sizeof(real);
+}
+
+void OP(layernorm_bwd)(struct pool *pool, const void *args)
+{
+    struct layernorm_args a = *(const struct layernorm_args *)args;
+    int64_t num_parts = num_blocks(a.r, BWD_ROWS);
+    pool_run(pool, num_parts, layernorm_bwd_task, &a);
+    real *dw = a.dw;
+    real *db = a.db;
+    for (int64_t p = 0; p < num_parts; p++) {
+        const real *part_w = (const real *)a.workspace + p * 2 * a.d;
+        const real *part_b = part_w + a.d;
+#pragma omp simd
+        for (int64_t i = 0; i < a.d; i++) {
+            dw[i] += part_w[i];
+            db[i] += part_b[i];
+        }
+    }
+}
