@@ -27,16 +27,49 @@ static void *carve_numbers(struct carve *c, const struct model *m, int64_t n)
     return carve_bytes(c, (size_t)n * dtype_size(m->dtype));
 }
 
+/* Room for this rank's rows of the residual stream, and for all ranks'. */
+static void *carve_own(struct carve *c, const struct model *m)
+{
+    return carve_numbers(c, m, tp_own_room(&m->tp, m->rows) * m->hidden);
+}
+
+static void *carve_all(struct carve *c, const struct model *m)
+{
+    return carve_numbers(c, m, tp_all_room(&m->tp, m->rows) * m->hidden);
+}
+
+static struct norm_stats carve_stats(struct carve *c, const struct model *m, int64_t rows,
+                                     bool mean)
+{
+    return (struct norm_stats){
+        .mean = mean ? carve_numbers(c, m, rows) : NULL,
+        .rstd = carve_numbers(c, m, rows),
+    };
+}
+
 static int32_t num_residuals(const struct model *m)
 {
-    return acts_keep_all(m) ? m->num_layers + 1 : 2;
+    return m->trains ? m->num_layers + 1 : 2;
+}
+
+static void place_heads(struct carve *c, const struct model *m, struct block_acts *a)
+{
+    int64_t r = m->rows, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    if (m->qk_norm) {
+        a->q_raw = carve_numbers(c, m, r * q);
+        a->k_raw = carve_numbers(c, m, r * kv);
+        a->q_stats = carve_stats(c, m, r * m->heads, false);
+        a->k_stats = carve_stats(c, m, r * m->kv_heads, false);
+    }
+    a->o = carve_numbers(c, m, r * q);
+    a->lse = carve_numbers(c, m, r * m->heads);
 }
 
 /* shared: the block whose other tensors this one uses, or NULL. */
 static void place_block(struct carve *c, const struct model *m, struct block_acts *a,
                         const struct block_acts *shared)
 {
-    int64_t r = m->rows, d = m->hidden, f = m->ffn;
+    int64_t r = m->rows, own = tp_own_room(&m->tp, m->rows), f = m->ffn;
     int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
     if (shared != NULL)
         *a = *shared;
@@ -45,25 +78,25 @@ static void place_block(struct carve *c, const struct model *m, struct block_act
     a->v = carve_numbers(c, m, r * kv);
     if (shared != NULL)
         return;
-    a->attn_normed = carve_numbers(c, m, r * d);
-    a->attn_rstd = carve_numbers(c, m, r);
-    a->o = carve_numbers(c, m, r * q);
-    a->lse = carve_numbers(c, m, r * m->heads);
-    a->mid = carve_numbers(c, m, r * d);
-    a->mlp_normed = carve_numbers(c, m, r * d);
-    a->mlp_rstd = carve_numbers(c, m, r);
-    a->gate = carve_numbers(c, m, r * f);
+    a->attn_normed = carve_own(c, m);
+    a->attn_stats = carve_stats(c, m, own, m->layer_norm);
+    place_heads(c, m, a);
+    a->mid = carve_own(c, m);
+    a->mlp_normed = carve_own(c, m);
+    a->mlp_stats = carve_stats(c, m, own, m->layer_norm);
+    a->gate = m->gated ? carve_numbers(c, m, r * f) : NULL;
     a->up = carve_numbers(c, m, r * f);
     a->act = carve_numbers(c, m, r * f);
 }
 
 static void place_gradients(struct carve *c, struct model *m)
 {
-    int64_t r = m->rows, d = m->hidden;
-    int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
-    m->d_residual = carve_numbers(c, m, r * d);
-    m->d_residual_next = carve_numbers(c, m, r * d);
-    m->d_normed = carve_numbers(c, m, r * d);
+    int64_t r = m->rows, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    m->d_residual = carve_own(c, m);
+    m->d_residual_next = carve_own(c, m);
+    /* Whole rows are summed where the parts lie. */
+    m->d_normed = m->tp.size > 1 && !m->tp.sequence ? m->part : carve_own(c, m);
+    m->d_normed_part = m->tp.size > 1 ? m->part : m->d_normed;
     /* A block is in its MLP or in its attention, never in both. */
     struct carve mlp = *c;
     m->d_act = carve_numbers(&mlp, m, r * m->ffn);
@@ -75,37 +108,79 @@ static void place_gradients(struct carve *c, struct model *m)
         c->used = mlp.used;
 }
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 static size_t workspace_bytes(const struct model *m)
 {
-    size_t attention = m->kernels->attention_workspace(m->dev, m->dtype, m->batch, m->seq_len,
-                                                       m->heads, m->kv_heads, m->head_dim);
-    size_t norm = m->kernels->rmsnorm_bwd_workspace(m->dev, m->dtype, m->rows, m->hidden);
-    return attention > norm ? attention : norm;
+    const struct kernels *k = m->kernels;
+    int64_t own = tp_own_room(&m->tp, m->rows);
+    size_t bytes = k->attention_workspace(m->dev, m->dtype, m->batch, m->seq_len, m->heads,
+                                          m->kv_heads, m->head_dim);
+    bytes =
+        larger(bytes, m->layer_norm ? k->layernorm_bwd_workspace(m->dev, m->dtype, own, m->hidden)
+                                    : k->rmsnorm_bwd_workspace(m->dev, m->dtype, own, m->hidden));
+    if (m->qk_norm)
+        bytes = larger(bytes,
+                       k->rmsnorm_bwd_workspace(m->dev, m->dtype, m->rows * m->heads, m->head_dim));
+    return bytes;
 }
 
 static void place_all(struct carve *c, struct model *m)
 {
-    int64_t angles = m->seq_len * (m->head_dim / 2);
+    int64_t angles = m->num_positions > 0 ? 0 : m->seq_len * (m->head_dim / 2);
     m->rope_cos = carve_numbers(c, m, angles);
     m->rope_sin = carve_numbers(c, m, angles);
     for (int32_t i = 0; i < num_residuals(m); i++)
-        m->residuals[i] = carve_numbers(c, m, m->rows * m->hidden);
+        m->residuals[i] = carve_own(c, m);
     for (int32_t l = 0; l < m->num_layers; l++)
-        place_block(c, m, &m->acts[l], acts_keep_all(m) || l == 0 ? NULL : &m->acts[0]);
-    m->final_normed = carve_numbers(c, m, m->rows * m->hidden);
-    m->final_rstd = carve_numbers(c, m, m->rows);
+        place_block(c, m, &m->acts[l], m->trains || l == 0 ? NULL : &m->acts[0]);
+    m->final_normed = carve_own(c, m);
+    m->final_stats = carve_stats(c, m, tp_own_room(&m->tp, m->rows), m->layer_norm);
     m->logits = carve_numbers(c, m, m->rows * m->vocab);
     m->nll = carve_bytes(c, (size_t)m->rows * sizeof(double));
     m->nll_sum = carve_bytes(c, sizeof(double));
-    if (acts_keep_all(m))
+    if (m->tp.size > 1 && m->tp.sequence) {
+        m->gathered = carve_all(c, m);
+        m->d_gathered = m->trains ? carve_all(c, m) : NULL;
+    }
+    if (m->trains)
         place_gradients(c, m);
-    else
-        m->positions = carve_bytes(c, (size_t)m->seq_len * sizeof(*m->positions));
+    if (!m->trains || m->num_positions > 0)
+        m->positions = carve_bytes(c, (size_t)m->rows * sizeof(*m->positions));
     m->workspace = carve_bytes(c, workspace_bytes(m));
 }
 
-int acts_alloc(struct model *m, struct error *err)
+/* What the tensor ranks sum. model.h says its size. */
+static void place_summed(struct carve *c, struct model *m)
 {
+    m->part = carve_all(c, m);
+    m->ce_words = carve_bytes(c, (size_t)(3 * m->rows) * sizeof(double));
+}
+
+static int alloc_summed(struct model *m, const struct model_options *options, struct error *err)
+{
+    if (m->tp.size == 1)
+        return 0;
+    struct carve c = {0};
+    place_summed(&c, m);
+    m->owns_summed = options->alloc_summed == NULL;
+    m->summed = m->owns_summed ? m->dev->ops->alloc(m->dev, c.used, MEM_DEVICE)
+                               : options->alloc_summed(options->alloc_arg, c.used);
+    if (m->summed == NULL)
+        return error_set(err, ERR_RESOURCE_EXHAUSTED,
+                         "no memory for %zu bytes that are summed over tensor ranks", c.used);
+    c = (struct carve){.base = m->summed};
+    place_summed(&c, m);
+    return 0;
+}
+
+int acts_alloc(struct model *m, const struct model_options *options, struct error *err)
+{
+    if (alloc_summed(m, options, err) != 0)
+        return -1;
     m->residuals = calloc((size_t)num_residuals(m), sizeof(*m->residuals));
     m->acts = calloc((size_t)m->num_layers, sizeof(*m->acts));
     struct carve c = {0};
@@ -113,11 +188,9 @@ int acts_alloc(struct model *m, struct error *err)
         place_all(&c, m);
         m->memory = m->dev->ops->alloc(m->dev, c.used, MEM_DEVICE);
     }
-    if (m->memory == NULL) {
-        acts_free(m);
+    if (m->memory == NULL)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for %zu bytes of activations",
                          c.used);
-    }
     c = (struct carve){.base = m->memory};
     place_all(&c, m);
     return 0;
@@ -127,16 +200,15 @@ void acts_free(struct model *m)
 {
     if (m->memory != NULL)
         m->dev->ops->free(m->dev, m->memory);
+    if (m->owns_summed && m->summed != NULL)
+        m->dev->ops->free(m->dev, m->summed);
     free(m->residuals);
     free(m->acts);
-    m->memory = NULL;
-    m->residuals = NULL;
-    m->acts = NULL;
 }
 
 void *acts_residual(const struct model *m, int32_t l)
 {
-    return m->residuals[acts_keep_all(m) ? l : l % 2];
+    return m->residuals[m->trains ? l : l % 2];
 }
 
 void *acts_from_past(const struct model *m, void *x, int64_t width)

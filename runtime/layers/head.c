@@ -1,32 +1,31 @@
-/* Unit L+1: final norm, logits, and the loss where there are targets. */
+/* Unit L+1: final norm, logits of this tensor rank's part of the vocabulary, and the loss where
+ * there are targets. */
 #include "runtime/layers/layers.h"
 
 int head_forward(struct model *m, double dloss, double *loss_sum, struct error *err)
 {
-    if (norm_forward(m, m->final_normed, m->final_rstd, acts_residual(m, m->num_layers),
+    const void *x;
+    if (norm_forward(m, m->final_normed, &m->final_stats, acts_residual(m, m->num_layers),
                      &m->weights.final_norm, err) != 0 ||
-        linear_forward(m, m->logits, m->final_normed, &m->weights.head, err) != 0)
+        stream_gather(m, &x, m->gathered, m->final_normed, err) != 0 ||
+        linear_forward(m, m->logits, x, &m->weights.head, err) != 0)
         return -1;
-    if (m->targets == NULL)
-        return 0;
-    /* The gradient takes the logits' place. */
-    void *d_logits = acts_keep_all(m) ? m->logits : NULL;
-    if (m->kernels->cross_entropy(m->dev, m->stream, m->dtype, m->nll, d_logits, m->logits,
-                                  m->targets, dloss, m->rows, m->vocab, err) != 0 ||
-        m->kernels->sum_double(m->dev, m->stream, m->nll_sum, m->nll, m->rows, err) != 0)
-        return -1;
-    return m->kernels->add(m->dev, m->stream, DTYPE_F64, loss_sum, loss_sum, m->nll_sum, 1, err);
+    return m->input.targets != NULL ? loss_forward(m, dloss, loss_sum, err) : 0;
 }
 
 int head_backward_input(struct model *m, void *d_in, struct error *err)
 {
-    if (linear_backward_input(m, m->d_normed, m->logits, &m->weights.head, false, err) != 0)
+    if (linear_backward_input(m, m->d_normed_part, m->logits, &m->weights.head, false, err) != 0 ||
+        stream_sum_gradient(m, err) != 0)
         return -1;
-    return norm_backward(m, d_in, m->d_normed, acts_residual(m, m->num_layers), m->final_rstd,
+    return norm_backward(m, d_in, m->d_normed, acts_residual(m, m->num_layers), &m->final_stats,
                          &m->weights.final_norm, false, err);
 }
 
 int head_backward_weight(struct model *m, struct error *err)
 {
-    return linear_backward_weight(m, &m->weights.head, m->logits, m->final_normed, err);
+    const void *x;
+    if (stream_gather(m, &x, m->gathered, m->final_normed, err) != 0)
+        return -1;
+    return linear_backward_weight(m, &m->weights.head, m->logits, x, err);
 }

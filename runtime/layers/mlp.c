@@ -1,19 +1,38 @@
-/* The MLP half of a block: out = mid + down(silu(gate) * up). */
+/* The MLP half of a block: out = mid + down(silu(gate) * up), or mid + down(gelu(up)) where there
+ * is no gate. Column-parallel gate and up, row-parallel down. */
 #include "runtime/layers/layers.h"
+
+static int activate(struct model *m, const struct block_acts *a, struct error *err)
+{
+    int64_t n = m->rows * m->ffn;
+    if (m->gated)
+        return m->kernels->swiglu_fwd(m->dev, m->stream, m->dtype, a->act, a->gate, a->up, n, err);
+    return m->kernels->gelu_fwd(m->dev, m->stream, m->dtype, a->act, a->up, n, err);
+}
+
+/* The gradients take gate's and up's places. */
+static int activate_backward(struct model *m, const struct block_acts *a, struct error *err)
+{
+    int64_t n = m->rows * m->ffn;
+    if (m->gated)
+        return m->kernels->swiglu_bwd(m->dev, m->stream, m->dtype, a->gate, a->up, m->d_act,
+                                      a->gate, a->up, n, err);
+    return m->kernels->gelu_bwd(m->dev, m->stream, m->dtype, a->up, m->d_act, a->up, n, err);
+}
 
 int mlp_forward(struct model *m, int32_t l, struct error *err)
 {
     const struct block_weights *w = &m->weights.blocks[l];
     struct block_acts *a = &m->acts[l];
     void *out = acts_residual(m, l + 1);
-    if (norm_forward(m, a->mlp_normed, a->mlp_rstd, a->mid, &w->mlp_norm, err) != 0 ||
-        linear_forward(m, a->gate, a->mlp_normed, &w->gate, err) != 0 ||
-        linear_forward(m, a->up, a->mlp_normed, &w->up, err) != 0 ||
-        m->kernels->swiglu_fwd(m->dev, m->stream, m->dtype, a->act, a->gate, a->up,
-                               m->rows * m->ffn, err) != 0 ||
-        linear_forward(m, out, a->act, &w->down, err) != 0)
+    const void *x;
+    if (norm_forward(m, a->mlp_normed, &a->mlp_stats, a->mid, &w->mlp_norm, err) != 0 ||
+        stream_gather(m, &x, m->gathered, a->mlp_normed, err) != 0 ||
+        (m->gated && linear_forward_biased(m, a->gate, x, &w->gate, err) != 0) ||
+        linear_forward_biased(m, a->up, x, &w->up, err) != 0 || activate(m, a, err) != 0 ||
+        linear_forward(m, stream_part(m, out), a->act, &w->down.w, err) != 0)
         return -1;
-    return m->kernels->add(m->dev, m->stream, m->dtype, out, out, a->mid, m->rows * m->hidden, err);
+    return stream_add(m, out, a->mid, &w->down.b, err);
 }
 
 int mlp_backward_input(struct model *m, int32_t l, void *d_mid, const void *d_out,
@@ -21,25 +40,31 @@ int mlp_backward_input(struct model *m, int32_t l, void *d_mid, const void *d_ou
 {
     const struct block_weights *w = &m->weights.blocks[l];
     struct block_acts *a = &m->acts[l];
-    if (linear_backward_input(m, m->d_act, d_out, &w->down, false, err) != 0 ||
-        m->kernels->swiglu_bwd(m->dev, m->stream, m->dtype, a->gate, a->up, m->d_act, a->gate,
-                               a->up, m->rows * m->ffn, err) != 0 ||
-        linear_backward_input(m, m->d_normed, a->gate, &w->gate, false, err) != 0 ||
-        linear_backward_input(m, m->d_normed, a->up, &w->up, true, err) != 0)
+    const void *d_all;
+    if (stream_gather(m, &d_all, m->d_gathered, d_out, err) != 0 ||
+        linear_backward_input(m, m->d_act, d_all, &w->down.w, false, err) != 0 ||
+        activate_backward(m, a, err) != 0 ||
+        (m->gated &&
+         linear_backward_input(m, m->d_normed_part, a->gate, &w->gate.w, false, err) != 0) ||
+        linear_backward_input(m, m->d_normed_part, a->up, &w->up.w, m->gated, err) != 0 ||
+        stream_sum_gradient(m, err) != 0)
         return -1;
     /* Two ways lead to mid: past the MLP, and through it. */
-    size_t bytes = (size_t)(m->rows * m->hidden) * dtype_size(m->dtype);
+    size_t bytes = (size_t)(stream_own_rows(m) * m->hidden) * dtype_size(m->dtype);
     if (m->dev->ops->copy(m->dev, m->stream, d_mid, d_out, bytes, COPY_ON_DEVICE, err) != 0)
         return -1;
-    return norm_backward(m, d_mid, m->d_normed, a->mid, a->mlp_rstd, &w->mlp_norm, true, err);
+    return norm_backward(m, d_mid, m->d_normed, a->mid, &a->mlp_stats, &w->mlp_norm, true, err);
 }
 
 int mlp_backward_weight(struct model *m, int32_t l, const void *d_out, struct error *err)
 {
     const struct block_weights *w = &m->weights.blocks[l];
     const struct block_acts *a = &m->acts[l];
-    if (linear_backward_weight(m, &w->down, d_out, a->act, err) != 0 ||
-        linear_backward_weight(m, &w->gate, a->gate, a->mlp_normed, err) != 0)
+    const void *x, *d_all = m->d_gathered != NULL ? m->d_gathered : d_out;
+    if (linear_backward_weight(m, &w->down.w, d_all, a->act, err) != 0 ||
+        stream_backward_bias(m, &w->down.b, d_out, err) != 0 ||
+        stream_gather(m, &x, m->gathered, a->mlp_normed, err) != 0 ||
+        (m->gated && linear_backward_biased(m, &w->gate, a->gate, x, err) != 0))
         return -1;
-    return linear_backward_weight(m, &w->up, a->up, a->mlp_normed, err);
+    return linear_backward_biased(m, &w->up, a->up, x, err);
 }

@@ -69,25 +69,6 @@ static void fill_table(void *table, const struct model *m, const ModelConfig *co
     }
 }
 
-/* 0 .. T-1, for passes that begin behind position 0. */
-static int fill_positions(struct model *m, struct error *err)
-{
-    if (m->positions == NULL)
-        return 0;
-    size_t bytes = (size_t)m->seq_len * sizeof(*m->positions);
-    int32_t *positions = malloc(bytes);
-    if (positions == NULL)
-        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for positions");
-    for (int64_t t = 0; t < m->seq_len; t++)
-        positions[t] = (int32_t)t;
-    int rc =
-        m->dev->ops->copy(m->dev, m->stream, m->positions, positions, bytes, COPY_TO_DEVICE, err);
-    if (rc == 0)
-        rc = m->dev->ops->stream_sync(m->dev, m->stream, err);
-    free(positions);
-    return rc;
-}
-
 int rope_fill(struct model *m, const ModelConfig *config, struct error *err)
 {
     size_t bytes = (size_t)(m->seq_len * (m->head_dim / 2)) * dtype_size(m->dtype);
@@ -96,11 +77,11 @@ int rope_fill(struct model *m, const ModelConfig *config, struct error *err)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the RoPE table");
     fill_table(table, m, config);
     const struct device_ops *dev = m->dev->ops;
-    int rc = -1;
-    if (dev->copy(m->dev, m->stream, m->rope_cos, table, bytes, COPY_TO_DEVICE, err) == 0 &&
-        dev->copy(m->dev, m->stream, m->rope_sin, table + bytes, bytes, COPY_TO_DEVICE, err) == 0 &&
-        dev->stream_sync(m->dev, m->stream, err) == 0)
-        rc = fill_positions(m, err);
+    int rc = dev->copy(m->dev, m->stream, m->rope_cos, table, bytes, COPY_TO_DEVICE, err);
+    if (rc == 0)
+        rc = dev->copy(m->dev, m->stream, m->rope_sin, table + bytes, bytes, COPY_TO_DEVICE, err);
+    if (rc == 0)
+        rc = dev->stream_sync(m->dev, m->stream, err);
     free(table);
     return rc;
 }

@@ -1,84 +1,214 @@
-/* Which parameter of the table is which weight of a Llama block. */
+/* Which parameter of the table is which weight of the model: found by role, never by name. */
 #include "runtime/layers/layers.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
-static int bind_one(struct weight *out, const struct model_options *options, const char *name,
-                    int64_t rows, int64_t cols, struct error *err)
+/* Sizes that shapes are made of; of heads, ffn and vocabulary this tensor rank's part. */
+enum size {
+    SIZE_ONE,
+    SIZE_D,
+    SIZE_E,
+    SIZE_Q,
+    SIZE_KV,
+    SIZE_QKV,
+    SIZE_F,
+    SIZE_V,
+    SIZE_P,
+    NUM_SIZES
+};
+
+/* What a role is: its shape, and where its weight stands in struct model_weights, or in struct
+ * block_weights. */
+struct role_line {
+    ParamRole role;
+    enum size rows, cols;
+    size_t at;
+};
+#define MODEL(field) offsetof(struct model_weights, field)
+#define BLOCK(field) offsetof(struct block_weights, field)
+
+static const struct role_line model_lines[] = {
+    {ROLE_EMBED, SIZE_V, SIZE_D, MODEL(embed)},
+    {ROLE_POSITIONS, SIZE_P, SIZE_D, MODEL(positions)},
+    {ROLE_FINAL_NORM, SIZE_ONE, SIZE_D, MODEL(final_norm.w)},
+    {ROLE_FINAL_NORM_BIAS, SIZE_ONE, SIZE_D, MODEL(final_norm.b)},
+    {ROLE_HEAD, SIZE_V, SIZE_D, MODEL(head)},
+};
+/* QKV and its bias: the first of three, one behind the other. */
+static const struct role_line block_lines[] = {
+    {ROLE_ATTN_NORM, SIZE_ONE, SIZE_D, BLOCK(attn_norm.w)},
+    {ROLE_ATTN_NORM_BIAS, SIZE_ONE, SIZE_D, BLOCK(attn_norm.b)},
+    {ROLE_Q, SIZE_Q, SIZE_D, BLOCK(q.w)},
+    {ROLE_K, SIZE_KV, SIZE_D, BLOCK(k.w)},
+    {ROLE_V, SIZE_KV, SIZE_D, BLOCK(v.w)},
+    {ROLE_QKV, SIZE_QKV, SIZE_D, BLOCK(q.w)},
+    {ROLE_Q_BIAS, SIZE_ONE, SIZE_Q, BLOCK(q.b)},
+    {ROLE_K_BIAS, SIZE_ONE, SIZE_KV, BLOCK(k.b)},
+    {ROLE_V_BIAS, SIZE_ONE, SIZE_KV, BLOCK(v.b)},
+    {ROLE_QKV_BIAS, SIZE_ONE, SIZE_QKV, BLOCK(q.b)},
+    {ROLE_Q_NORM, SIZE_ONE, SIZE_E, BLOCK(q_norm.w)},
+    {ROLE_K_NORM, SIZE_ONE, SIZE_E, BLOCK(k_norm.w)},
+    {ROLE_O, SIZE_D, SIZE_Q, BLOCK(o.w)},
+    {ROLE_O_BIAS, SIZE_ONE, SIZE_D, BLOCK(o.b)},
+    {ROLE_MLP_NORM, SIZE_ONE, SIZE_D, BLOCK(mlp_norm.w)},
+    {ROLE_MLP_NORM_BIAS, SIZE_ONE, SIZE_D, BLOCK(mlp_norm.b)},
+    {ROLE_GATE, SIZE_F, SIZE_D, BLOCK(gate.w)},
+    {ROLE_UP, SIZE_F, SIZE_D, BLOCK(up.w)},
+    {ROLE_UP_BIAS, SIZE_ONE, SIZE_F, BLOCK(up.b)},
+    {ROLE_DOWN, SIZE_D, SIZE_F, BLOCK(down.w)},
+    {ROLE_DOWN_BIAS, SIZE_ONE, SIZE_D, BLOCK(down.b)},
+};
+#define NUM_LINES(lines) (sizeof(lines) / sizeof((lines)[0]))
+
+static int64_t size_of(const struct model *m, enum size size)
 {
-    int32_t i = params_find(options->table, name);
-    if (i < 0)
-        return error_set(err, ERR_INTERNAL, "the plan has no parameter %s", name);
-    const struct param *p = &options->table->params[i];
-    if (p->numel != rows * cols)
+    int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    const int64_t sizes[NUM_SIZES] = {
+        [SIZE_ONE] = 1,    [SIZE_D] = m->hidden, [SIZE_E] = m->head_dim,
+        [SIZE_Q] = q,      [SIZE_KV] = kv,       [SIZE_QKV] = q + 2 * kv,
+        [SIZE_F] = m->ffn, [SIZE_V] = m->vocab,  [SIZE_P] = m->num_positions,
+    };
+    return sizes[size];
+}
+
+static const struct role_line *find_line(ParamRole role, bool block)
+{
+    const struct role_line *lines = block ? block_lines : model_lines;
+    size_t num = block ? NUM_LINES(block_lines) : NUM_LINES(model_lines);
+    for (size_t i = 0; i < num; i++)
+        if (lines[i].role == role)
+            return &lines[i];
+    return NULL;
+}
+
+/* Three views of one matrix, or of one vector, by outputs. */
+static void split_qkv(const struct model *m, const struct weight *whole, bool matrix,
+                      struct block_weights *b)
+{
+    struct layer *parts[] = {&b->q, &b->k, &b->v};
+    int64_t at = 0;
+    for (int i = 0; i < 3; i++) {
+        int64_t outputs = size_of(m, i == 0 ? SIZE_Q : SIZE_KV);
+        struct weight *w = matrix ? &parts[i]->w : &parts[i]->b;
+        *w = *whole;
+        w->offset += at * (matrix && !whole->in_out ? whole->distance : 1);
+        *(matrix ? &w->rows : &w->cols) = outputs;
+        at += outputs;
+    }
+}
+
+static int add_param(struct model *m, const struct param *p, struct error *err)
+{
+    bool block = p->layer >= 0 && p->layer < m->num_layers;
+    const struct role_line *line = find_line(p->role, block);
+    if (line == NULL)
+        return error_set(err, ERR_UNIMPLEMENTED, "%s is nothing that the layers know", p->name);
+    struct weight w = {
+        .bucket = p->bucket,
+        .offset = p->offset - m->table->bucket_offsets[p->bucket],
+        .rows = size_of(m, line->rows),
+        .cols = size_of(m, line->cols),
+        .in_out = p->in_out,
+    };
+    if (p->numel != w.rows * w.cols)
         return error_set(err, ERR_INTERNAL, "%s has %lld elements in the plan, not %lld x %lld",
-                         name, (long long)p->numel, (long long)rows, (long long)cols);
-    size_t offset = (size_t)p->offset * dtype_size(options->dtype);
-    out->w = (char *)options->weights + offset;
-    out->g = options->grads != NULL ? (char *)options->grads + offset : NULL;
-    out->rows = rows;
-    out->cols = cols;
+                         p->name, (long long)p->numel, (long long)w.rows, (long long)w.cols);
+    w.distance = w.in_out ? w.rows : w.cols;
+    struct block_weights *b = block ? &m->weights.blocks[p->layer] : NULL;
+    if (p->role == ROLE_QKV || p->role == ROLE_QKV_BIAS)
+        split_qkv(m, &w, p->role == ROLE_QKV, b);
+    else
+        *(struct weight *)((char *)(block ? (void *)b : (void *)&m->weights) + line->at) = w;
     return 0;
 }
 
-static int bind_block(struct block_weights *out, const struct model_options *options, int64_t layer,
-                      struct error *err)
+/* All blocks have the same parts, and those that every family has. */
+static int check_blocks(const struct model *m, struct error *err)
 {
-    const ModelConfig *c = options->config;
-    int64_t d = c->hidden_size, f = c->intermediate_size;
-    int64_t q = c->num_attention_heads * c->head_dim, kv = c->num_key_value_heads * c->head_dim;
-    const struct {
-        struct weight *weight;
-        const char *suffix;
-        int64_t rows, cols;
-    } lines[] = {
-        {&out->attn_norm, "input_layernorm", 1, d},
-        {&out->q, "self_attn.q_proj", q, d},
-        {&out->k, "self_attn.k_proj", kv, d},
-        {&out->v, "self_attn.v_proj", kv, d},
-        {&out->o, "self_attn.o_proj", d, q},
-        {&out->mlp_norm, "post_attention_layernorm", 1, d},
-        {&out->gate, "mlp.gate_proj", f, d},
-        {&out->up, "mlp.up_proj", f, d},
-        {&out->down, "mlp.down_proj", d, f},
-    };
-    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-        char name[PARAM_NAME_MAX];
-        snprintf(name, sizeof(name), "model.layers.%lld.%s.weight", (long long)layer,
-                 lines[i].suffix);
-        if (bind_one(lines[i].weight, options, name, lines[i].rows, lines[i].cols, err) != 0)
-            return -1;
+    const struct block_weights *first = &m->weights.blocks[0];
+    for (int32_t l = 0; l < m->num_layers; l++) {
+        const struct block_weights *b = &m->weights.blocks[l];
+        for (size_t i = 0; i < NUM_LINES(block_lines); i++) {
+            size_t at = block_lines[i].at;
+            const struct weight *w = (const struct weight *)((const char *)b + at);
+            const struct weight *w0 = (const struct weight *)((const char *)first + at);
+            if (weight_exists(w) != weight_exists(w0))
+                return error_set(err, ERR_INTERNAL, "the plan's block %d isn't like the others", l);
+        }
+        const struct weight *needed[] = {&b->attn_norm.w, &b->q.w,        &b->k.w,  &b->v.w,
+                                         &b->o.w,         &b->mlp_norm.w, &b->up.w, &b->down.w};
+        for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+            if (!weight_exists(needed[i]))
+                return error_set(err, ERR_INTERNAL, "the plan's block %d isn't complete", l);
     }
     return 0;
 }
 
-int weights_bind(struct model_weights *out, const struct model_options *options, struct error *err)
+int weights_find(struct model *m, const ModelConfig *config, struct error *err)
 {
-    const ModelConfig *c = options->config;
-    out->blocks = calloc((size_t)c->num_hidden_layers, sizeof(*out->blocks));
-    if (out->blocks == NULL)
+    struct model_weights *w = &m->weights;
+    m->num_buckets = m->table->num_buckets;
+    w->blocks = calloc((size_t)m->num_layers, sizeof(*w->blocks));
+    m->weights_at = calloc((size_t)m->num_buckets, sizeof(*m->weights_at));
+    m->grads_at = calloc((size_t)m->num_buckets, sizeof(*m->grads_at));
+    if (w->blocks == NULL || m->weights_at == NULL || m->grads_at == NULL)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the list of weights");
-    if (bind_one(&out->embed, options, "model.embed_tokens.weight", c->vocab_size, c->hidden_size,
-                 err) != 0 ||
-        bind_one(&out->final_norm, options, "model.norm.weight", 1, c->hidden_size, err) != 0)
-        goto fail;
-    if (c->tie_word_embeddings)
-        out->head = out->embed;
-    else if (bind_one(&out->head, options, "lm_head.weight", c->vocab_size, c->hidden_size, err) !=
-             0)
-        goto fail;
-    for (int64_t l = 0; l < c->num_hidden_layers; l++)
-        if (bind_block(&out->blocks[l], options, l, err) != 0)
-            goto fail;
+    for (int32_t i = 0; i < m->table->num_params; i++)
+        if (add_param(m, &m->table->params[i], err) != 0)
+            return -1;
+    if (config->tie_word_embeddings)
+        w->head = w->embed;
+    if (!weight_exists(&w->embed) || !weight_exists(&w->head) || !weight_exists(&w->final_norm.w))
+        return error_set(err, ERR_INTERNAL, "the plan has no embedding, head or final norm");
+    if (check_blocks(m, err) != 0)
+        return -1;
+    m->layer_norm = weight_exists(&w->final_norm.b);
+    m->qk_norm = weight_exists(&w->blocks[0].q_norm.w);
+    m->gated = weight_exists(&w->blocks[0].gate.w);
     return 0;
-fail:
-    weights_free(out);
-    return -1;
 }
 
-void weights_free(struct model_weights *weights)
+void weights_free(struct model *m)
 {
-    free(weights->blocks);
-    weights->blocks = NULL;
+    free(m->weights.blocks);
+    free(m->weights_at);
+    free(m->grads_at);
+}
+
+void *weight_at(const struct model *m, const struct weight *w)
+{
+    ASSERT(m->weights_at[w->bucket] != NULL);
+    return m->weights_at[w->bucket] + (size_t)w->offset * dtype_size(m->dtype);
+}
+
+void *weight_grad(const struct model *m, const struct weight *w)
+{
+    ASSERT(m->grads_at[w->bucket] != NULL);
+    return m->grads_at[w->bucket] + (size_t)w->offset * dtype_size(m->dtype);
+}
+
+/* ---- where buckets lie --------------------------------------------------------------------------
+ */
+
+void model_bind_weights(void *model, int32_t bucket, void *base)
+{
+    struct model *m = model;
+    ASSERT(bucket >= 0 && bucket < m->num_buckets);
+    m->weights_at[bucket] = base;
+}
+
+void model_bind_grads(void *model, int32_t bucket, void *base)
+{
+    struct model *m = model;
+    ASSERT(bucket >= 0 && bucket < m->num_buckets);
+    m->grads_at[bucket] = base;
+}
+
+void model_bind_whole(struct model *m, void *weights, void *grads)
+{
+    for (int32_t i = 0; i < m->num_buckets; i++) {
+        size_t at = (size_t)m->table->bucket_offsets[i] * dtype_size(m->dtype);
+        model_bind_weights(m, i, (char *)weights + at);
+        model_bind_grads(m, i, grads != NULL ? (char *)grads + at : NULL);
+    }
 }

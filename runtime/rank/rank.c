@@ -111,10 +111,12 @@ static int open_model(struct rank *r, struct error *err)
         .dev = r->dev,
         .kernels = r->kernels,
         .stream = r->compute,
-        .weights = r->weights,
-        .grads = r->grads,
+        .trains = true,
     };
-    return model_new(&r->model, &options, err);
+    if (model_new(&r->model, &options, err) != 0)
+        return -1;
+    model_bind_whole(r->model, r->weights, r->grads);
+    return 0;
 }
 
 static int open_dp(struct rank *r, struct error *err)

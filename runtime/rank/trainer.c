@@ -21,12 +21,13 @@ static int load_batch(struct rank *r, int64_t step, int64_t micro_batch, struct 
 {
     const TrainingSpec *training = r->plan->spec->training;
     int64_t n = training->micro_batch_size * training->seq_len;
-    const struct host_batch batch = {.ids = r->batch_host, .targets = r->batch_host + n};
-    if (loader_read(r->loader, step, micro_batch, &batch, err) != 0 ||
+    const struct host_batch host = {.ids = r->batch_host, .targets = r->batch_host + n};
+    if (loader_read(r->loader, step, micro_batch, &host, err) != 0 ||
         r->dev->ops->copy(r->dev, r->compute, r->batch, r->batch_host,
                           (size_t)(2 * n) * sizeof(*r->batch), COPY_TO_DEVICE, err) != 0)
         return -1;
-    model_set_batch(r->model, r->batch, r->batch + n);
+    const struct batch batch = {.ids = r->batch, .targets = r->batch + n};
+    model_set_batch(r->model, &batch);
     return 0;
 }
 

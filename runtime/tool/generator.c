@@ -104,7 +104,8 @@ static int alloc_buffers(struct generator *g, struct error *err)
 
 static int open_model(struct generator *g, const char *dir, struct error *err)
 {
-    struct ckpt_state state = {.table = &g->table, .dtype = DTYPE_F32, .weights = {.data = g->weights}};
+    struct ckpt_state state = {
+        .table = &g->table, .dtype = DTYPE_F32, .weights = {.data = g->weights}};
     struct model_options options = {
         .config = g->config,
         .table = &g->table,
@@ -114,12 +115,14 @@ static int open_model(struct generator *g, const char *dir, struct error *err)
         .dev = g->dev,
         .kernels = g->kernels,
         .stream = g->stream,
-        .weights = g->weights,
     };
     struct ckpt_meta meta;
     int rc = has_file(dir, "manifest.json") ? ckpt_load(dir, &state, &meta, err)
                                             : ckpt_load_hf(NULL, dir, &state, err);
-    return rc != 0 ? -1 : model_new(&g->model, &options, err);
+    if (rc != 0 || model_new(&g->model, &options, err) != 0)
+        return -1;
+    model_bind_whole(g->model, g->weights, NULL);
+    return 0;
 }
 
 int generator_open(struct generator **out, const char *dir, int num_threads, struct error *err)
@@ -190,7 +193,8 @@ static int run(struct generator *g, struct error *err)
     if (dev->copy(g->dev, g->stream, g->batch, g->tokens + g->num_run,
                   (size_t)num * sizeof(*g->batch), COPY_TO_DEVICE, err) != 0)
         return -1;
-    model_set_batch(g->model, g->batch, NULL);
+    const struct batch batch = {.ids = g->batch};
+    model_set_batch(g->model, &batch);
     model_set_span(g->model, g->num_run, num);
     if (model_forward(g->model, 0, family_num_units(g->config), 0.0, NULL, err) != 0)
         return -1;

@@ -207,9 +207,16 @@ static void bench_parts(const Plan *plan, int steps)
         .table = &table, .dtype = DTYPE_F32, .weights = {.data = buffers[0]}};
     ckpt_init_random(&state, 1);
     struct model_options model_options = {
-        plan->model->config, &table,    DTYPE_F32, training->micro_batch_size,
-        training->seq_len,   dev,       &timed,    stream,
-        buffers[0],          buffers[1]};
+        .config = plan->model->config,
+        .table = &table,
+        .dtype = DTYPE_F32,
+        .micro_batch_size = training->micro_batch_size,
+        .seq_len = training->seq_len,
+        .dev = dev,
+        .kernels = &timed,
+        .stream = stream,
+        .trains = true,
+    };
     struct optimizer_options optimizer_options = {
         .spec = training->optimizer,
         .buffers = {buffers[0], buffers[1], buffers[2], buffers[3]},
@@ -223,13 +230,15 @@ static void bench_parts(const Plan *plan, int steps)
     struct model *model;
     struct optimizer *optimizer;
     TRY(model_new(&model, &model_options, &err));
+    model_bind_whole(model, buffers[0], buffers[1]);
     TRY(optimizer_new(&optimizer, &optimizer_options, &err));
     free(runs);
     int64_t rows = training->micro_batch_size * training->seq_len;
     int32_t *ids = malloc((size_t)(rows + 1) * sizeof(*ids));
     for (int64_t i = 0; i <= rows; i++)
         ids[i] = (int32_t)(rng_u64(1, 2, (uint64_t)i) % 256);
-    model_set_batch(model, ids, ids + 1);
+    const struct batch batch = {.ids = ids, .targets = ids + 1};
+    model_set_batch(model, &batch);
     int32_t num_units = (int32_t)plan->model->config->num_hidden_layers + 2;
     double *words = dev->ops->alloc(dev, 2 * sizeof(*words), MEM_DEVICE), norm;
     int64_t all_ns = 0, forward_ns = 0, backward_ns = 0;

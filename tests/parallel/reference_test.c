@@ -26,13 +26,13 @@
 /* The stored batch holds fp32 copies of fp64 numbers. */
 #define TOLERANCE 2e-7
 
-struct batch {
+struct reference {
     struct st_file *file;
     int32_t *ids, *targets; /* [2, T] */
     int64_t num_targets;
 };
 
-static const struct st_tensor *tensor(const struct batch *b, const char *name)
+static const struct st_tensor *tensor(const struct reference *b, const char *name)
 {
     const struct st_tensor *t = st_header_find(st_file_header(b->file), name);
     if (t == NULL)
@@ -40,7 +40,7 @@ static const struct st_tensor *tensor(const struct batch *b, const char *name)
     return t;
 }
 
-static int32_t *read_ints(const struct batch *b, const char *name, int64_t n)
+static int32_t *read_ints(const struct reference *b, const char *name, int64_t n)
 {
     const struct st_tensor *t = tensor(b, name);
     const char *data = st_file_data(b->file, t);
@@ -55,9 +55,9 @@ static int32_t *read_ints(const struct batch *b, const char *name, int64_t n)
     return out;
 }
 
-static struct batch open_batch(const struct golden *golden)
+static struct reference open_batch(const struct golden *golden)
 {
-    struct batch b = {0};
+    struct reference b = {0};
     struct error err = {0};
     if (st_open(&b.file, NULL, golden_path(golden, "reference.safetensors"), &err) != 0)
         fail_msg("%s", err.text);
@@ -67,7 +67,7 @@ static struct batch open_batch(const struct golden *golden)
     return b;
 }
 
-static void close_batch(struct batch *b)
+static void close_batch(struct reference *b)
 {
     st_close(b->file);
     free(b->ids);
@@ -79,7 +79,7 @@ static void close_batch(struct batch *b)
 
 struct share {
     const Plan *plan;
-    const struct batch *batch;
+    const struct reference *batch;
     const char *model_path;
     int rank, segment_fd;
     double *grads; /* out: the sums, flat; the test's */
@@ -135,8 +135,7 @@ static void *run_share(void *arg)
         .dev = dev,
         .kernels = kernels,
         .stream = stream,
-        .weights = weights,
-        .grads = grads,
+        .trains = true,
     };
     struct dp_options dp_options = {
         .dev = dev,
@@ -149,10 +148,12 @@ static void *run_share(void *arg)
     struct model *model;
     struct dp *dp;
     ASSERT(model_new(&model, &model_options, &err) == 0);
+    model_bind_whole(model, weights, grads);
     ASSERT(dp_new(&dp, &dp_options, &err) == 0);
     int32_t num_units = (int32_t)s->plan->model->config->num_hidden_layers + 2;
     int64_t begin = s->rank * training->micro_batch_size * training->seq_len;
-    model_set_batch(model, s->batch->ids + begin, s->batch->targets + begin);
+    const struct batch batch = {.ids = s->batch->ids + begin, .targets = s->batch->targets + begin};
+    model_set_batch(model, &batch);
     double dloss = 1.0 / (double)s->batch->num_targets;
     ASSERT(model_forward(model, 0, num_units, dloss, loss, &err) == 0);
     ASSERT(model_backward(model, 0, num_units, &err) == 0);
@@ -176,8 +177,8 @@ static void *run_share(void *arg)
 }
 
 /* Gradients of the batch on `data` ranks; the caller frees. *plan as made for it. */
-static double *compute_grads(const struct golden *golden, const struct batch *batch, int64_t data,
-                             Plan **plan, double *loss)
+static double *compute_grads(const struct golden *golden, const struct reference *batch,
+                             int64_t data, Plan **plan, double *loss)
 {
     struct gang_spec spec = {
         .golden = golden, .data = data, .batch = NUM_ROWS, .micro = NUM_ROWS / data};
@@ -225,7 +226,7 @@ static double relative_l2(const double *got, const double *want, int64_t n)
     return sqrt(off / all);
 }
 
-static void check_param(const struct batch *batch, const struct param *p, const double *grads)
+static void check_param(const struct reference *batch, const struct param *p, const double *grads)
 {
     char name[PARAM_NAME_MAX + 8];
     struct error err = {0};
@@ -243,7 +244,7 @@ static void check_param(const struct batch *batch, const struct param *p, const 
 
 static void check_grads(const struct golden *golden, int64_t data)
 {
-    struct batch batch = open_batch(golden);
+    struct reference batch = open_batch(golden);
     Plan *plan;
     double loss, want_loss;
     struct error err = {0};
@@ -285,7 +286,7 @@ static void gradients_summed_over_two_ranks_equal_the_reference(void **state)
 static void ranks_with_unequal_targets_weigh_them_equally(void **state)
 {
     (void)state;
-    struct batch batch = open_batch(&golden_tiny);
+    struct reference batch = open_batch(&golden_tiny);
     for (int64_t i = 0; i < golden_tiny.seq_len - 3; i++) {
         batch.targets[i] = IGNORED;
         batch.num_targets--;
@@ -310,7 +311,7 @@ static void check_logits(const struct golden *golden)
 {
     struct gang_spec spec = {.golden = golden, .batch = NUM_ROWS, .micro = NUM_ROWS};
     Plan *plan = gang_plan(&spec);
-    struct batch batch = open_batch(golden);
+    struct reference batch = open_batch(golden);
     struct error err = {0};
     struct device *dev;
     const struct kernels *kernels;
@@ -331,11 +332,12 @@ static void check_logits(const struct golden *golden)
         .dev = dev,
         .kernels = kernels,
         .stream = stream,
-        .weights = weights,
     };
     struct model *model;
     assert_int_equal(model_new(&model, &options, &err), 0);
-    model_set_batch(model, batch.ids, NULL);
+    model_bind_whole(model, weights, NULL);
+    const struct batch input = {.ids = batch.ids};
+    model_set_batch(model, &input);
     int32_t num_units = (int32_t)plan->model->config->num_hidden_layers + 2;
     assert_int_equal(model_forward(model, 0, num_units, 0.0, NULL, &err), 0);
 
