@@ -1,7 +1,8 @@
 /* One device of one rank: memory, streams, events. A small table that ref, cpu and cuda fill.
  *
  * A stream is an order of work. On host backends the compute stream runs its work at once, in the
- * caller; a STREAM_QUEUE has a thread of its own, which is how communication overlaps. Nothing but
+ * caller, on the device's threads; a STREAM_QUEUE has one thread of its own, which is how
+ * communication overlaps. Nothing but
  * device_stream_sync, and a wait of an inline stream, blocks the caller.
  *
  * Not for several threads at once, except device_host_call's closures. */

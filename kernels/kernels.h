@@ -5,10 +5,10 @@
  * the type `t` (fp32 or fp64; index arrays int32), row-major and dense, unless said otherwise.
  * "fp32" statistics mean: at least fp32; in an fp64 run they are fp64, so they have type t here.
  * Nothing to do (no rows, no columns) is legal everywhere.
- * Calls in a STREAM_QUEUE may run beside calls in the compute stream on the same device: whoever
- * finds the device's threads busy does its work alone. No bit of a result depends on that.
- * Gradients: activations are written (dx =), parameters are accumulated (dw +=).
- * Workspace is the caller's, its size by the query beside the operation.
+ * Calls in a STREAM_QUEUE may run beside calls in the compute stream on the same device; the
+ * queue's thread does them alone. No bit of a result depends on that. Gradients: activations are
+ * written (dx =), parameters are accumulated (dw +=). Workspace is the caller's, its size by the
+ * query beside the operation.
  *
  * Letters: R rows (micro-batch x T), B sequences, T positions, D hidden, H query heads, K key/value
  * heads, E width of a head, F ffn width, V vocabulary. */

@@ -186,6 +186,7 @@ static void push(struct stream *s, enum slot_kind kind, const struct host_work *
         slot->work = *work;
         memcpy(slot->args, work->args, work->bytes);
         slot->work.args = slot->args;
+        slot->work.pool = NULL; /* the device's threads are computation's */
     }
     s->num_pushed++;
     pthread_cond_broadcast(&s->changed);

@@ -1,7 +1,8 @@
 /* Streams and events of a host device. An inline stream runs its work in the caller, whose call
  * returns the error. A queue stream has a thread and a bounded ring; after its first error it skips
  * work until the sync that reports it. An event that is recorded in a failed stream carries the
- * error to whoever waits for it. A full ring blocks the caller. */
+ * error to whoever waits for it. A full ring blocks the caller. Work in a queue is done by the
+ * queue's thread alone: one that held the device's threads would leave computation without. */
 #ifndef TANDEM_KERNELS_HOST_STREAM_H
 #define TANDEM_KERNELS_HOST_STREAM_H
 

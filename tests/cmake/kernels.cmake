@@ -1,10 +1,13 @@
 tandem_test(stream_test ${CMAKE_SOURCE_DIR}/tests/unit/stream_test.c tandem_kernels)
 
-foreach(test ops_test ops_gradient_test ops_faults_test)
+foreach(test ops_test ops_gradient_test loss_gradient_test ops_faults_test ops_beside_test)
   tandem_test(${test} ${CMAKE_SOURCE_DIR}/tests/parity/${test}.c tandem_kernels)
   target_sources(${test} PRIVATE ${CMAKE_SOURCE_DIR}/tests/parity/ops_case.c
     ${CMAKE_SOURCE_DIR}/tests/parity/ops_run.c
     ${CMAKE_SOURCE_DIR}/tests/parity/ops_run_families.c)
+endforeach()
+foreach(test ops_gradient_test loss_gradient_test)
+  target_sources(${test} PRIVATE ${CMAKE_SOURCE_DIR}/tests/parity/problem.c)
 endforeach()
 
 # The loops for lesser processors, too.
@@ -14,6 +17,8 @@ foreach(level avx2 baseline)
     set_tests_properties(${test}_${level} PROPERTIES ENVIRONMENT TANDEM_CPU_LEVEL=${level})
   endforeach()
 endforeach()
+
+set_tests_properties(ops_beside_test PROPERTIES LABELS threads)
 
 # Not a test: prints ratios (docs/performance.md).
 add_executable(kernels_bench ${CMAKE_SOURCE_DIR}/tests/bench/kernels_bench.c)

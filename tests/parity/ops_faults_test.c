@@ -61,6 +61,91 @@ static void a_nan_comes_through_norms_and_activations(void **state)
     side_close(&x);
 }
 
+static void a_nan_comes_through_layer_norm_gelu_and_biases(void **state)
+{
+    (void)state;
+    struct side x = side_open("cpu", 2);
+    enum { R = 3, D = 37, N = R * D };
+    float *in = side_draw(&x, DTYPE_F32, N, 1, 1);
+    float *w = side_draw(&x, DTYPE_F32, D, 2, 1);
+    float *y = side_zeros(&x, DTYPE_F32, N);
+    float sum[D] = {0};
+    float mean[R];
+    float rstd[R];
+    in[D + 2] = NAN;
+    assert_int_equal(
+        x.k->layernorm_fwd(x.dev, x.s, DTYPE_F32, y, mean, rstd, in, w, w, R, D, 1e-5, &last), 0);
+    assert_true(isnan(mean[1]) && isnan(rstd[1]) && isnan(y[D]) && !isnan(y[0]));
+    assert_int_equal(x.k->gelu_fwd(x.dev, x.s, DTYPE_F32, y, in, N, &last), 0);
+    assert_true(isnan(y[D + 2]) && !isnan(y[D + 1]));
+    assert_int_equal(x.k->gelu_bwd(x.dev, x.s, DTYPE_F32, y, w, in, D + 3, &last), 0);
+    assert_true(isnan(y[D + 2]) && !isnan(y[D + 1]));
+    assert_int_equal(x.k->column_sum(x.dev, x.s, DTYPE_F32, sum, in, R, D, &last), 0);
+    assert_true(isnan(sum[2]) && !isnan(sum[1]));
+    assert_int_equal(x.k->add_bias(x.dev, x.s, DTYPE_F32, y, sum, 1, D, &last), 0);
+    assert_true(isnan(y[2]) && !isnan(y[1]));
+    side_close(&x);
+}
+
+/* Each rank has its maximum without the NaN; the sum of the rank that has it is one. */
+static void a_nan_comes_through_a_cut_vocabulary(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"ref", "cpu"};
+    enum { V = 333 };
+    for (int i = 0; i < 2; i++) {
+        struct side x = side_open(backends[i], 1);
+        float *logits = side_draw(&x, DTYPE_F32, V, 1, 1);
+        int32_t target = 7;
+        double max;
+        double sums[2];
+        double nll;
+        struct logits_part part = {logits, 1, V, V, 0, &target};
+        logits[200] = NAN;
+        assert_int_equal(x.k->ce_max(x.dev, x.s, DTYPE_F32, &max, &part, &last), 0);
+        assert_int_equal(x.k->ce_sum(x.dev, x.s, DTYPE_F32, sums, &max, &part, &last), 0);
+        assert_true(isnan(sums[0]));
+        assert_int_equal(
+            x.k->ce_finish(x.dev, x.s, DTYPE_F32, &nll, logits, &max, sums, 1, &part, &last), 0);
+        assert_true(isnan(nll) && isnan(logits[0]) && isnan(logits[7]));
+        side_close(&x);
+    }
+}
+
+/* A rank behind the end of the vocabulary has no column: the least maximum, and nothing to add. A
+ * row whose target is ignored has neither, whatever its logits. */
+static void a_part_without_columns_adds_nothing(void **state)
+{
+    (void)state;
+    static const char *const backends[] = {"ref", "cpu"};
+    for (int i = 0; i < 2; i++) {
+        struct side x = side_open(backends[i], 1);
+        float logits[4] = {NAN, NAN, NAN, INFINITY};
+        float dlogits[4] = {1, 1, 1, 1};
+        int32_t targets[2] = {5, -100};
+        double max[2];
+        double sums[4];
+        double nll[2];
+        struct logits_part none = {logits, 2, 2, 0, 8, targets};
+        assert_int_equal(x.k->ce_max(x.dev, x.s, DTYPE_F32, max, &none, &last), 0);
+        assert_true(max[0] == -INFINITY && max[1] == 0);
+        max[0] = 3;
+        assert_int_equal(x.k->ce_sum(x.dev, x.s, DTYPE_F32, sums, max, &none, &last), 0);
+        assert_true(sums[0] == 0 && sums[1] == 0 && sums[2] == 0 && sums[3] == 0);
+        struct logits_part all = {logits, 2, 2, 2, 0, targets};
+        sums[0] = 2;
+        sums[2] = 1;
+        assert_int_equal(
+            x.k->ce_finish(x.dev, x.s, DTYPE_F32, nll, dlogits, max, sums, 1, &all, &last), 0);
+        assert_true(fabs(nll[0] - (log(2) + 2)) < 1e-15 && nll[1] == 0);
+        assert_true(isnan(dlogits[0]) && dlogits[2] == 0 && dlogits[3] == 0);
+        assert_int_equal(
+            x.k->ce_finish(x.dev, x.s, DTYPE_F32, nll, dlogits, max, sums, 1, &none, &last), 0);
+        assert_true(dlogits[0] == 0 && dlogits[1] == 0 && nll[1] == 0);
+        side_close(&x);
+    }
+}
+
 /* A maximum forgets NaNs; the sum behind it must not. */
 static void a_nan_comes_through_the_loss(void **state)
 {
@@ -152,6 +237,33 @@ static void far_out_the_exponential_saturates(void **state)
     side_close(&x);
 }
 
+/* Where x^3 overflows the value is x or 0, the slope 1 or 0. */
+static void far_out_gelu_is_the_identity_or_nothing(void **state)
+{
+    (void)state;
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F64};
+    static const double at[] = {-1e30, -200, -25, 25, 200, 1e30};
+    struct side x = side_open("cpu", 1);
+    for (int i = 0; i < 2; i++) {
+        struct outputs out = {0};
+        double ones[] = {1, 1, 1, 1, 1, 1};
+        void *in = side_upload(&x, types[i], at, 6);
+        void *dy = side_upload(&x, types[i], ones, 6);
+        void *y = side_poison(&x, types[i], 6);
+        assert_int_equal(x.k->gelu_fwd(x.dev, x.s, types[i], y, in, 6, &last), 0);
+        assert_int_equal(x.k->gelu_bwd(x.dev, x.s, types[i], dy, dy, in, 6, &last), 0);
+        side_output(&x, types[i], y, 6, &out);
+        side_output(&x, types[i], dy, 6, &out);
+        side_output(&x, types[i], in, 6, &out);
+        for (int j = 0; j < 6; j++) {
+            assert_true(out.value[0][j] == (j < 3 ? 0 : out.value[2][j]));
+            assert_true(fabs(out.value[1][j] - (j < 3 ? 0 : 1)) < 1e-30);
+        }
+        outputs_free(&out);
+    }
+    side_close(&x);
+}
+
 /* An unknown backend is an error of who asked, with the known ones in the text. */
 static void an_unknown_backend_is_refused(void **state)
 {
@@ -199,10 +311,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_nan_comes_through_matrix_products),
         cmocka_unit_test(a_nan_comes_through_norms_and_activations),
+        cmocka_unit_test(a_nan_comes_through_layer_norm_gelu_and_biases),
         cmocka_unit_test(a_nan_comes_through_the_loss),
+        cmocka_unit_test(a_nan_comes_through_a_cut_vocabulary),
+        cmocka_unit_test(a_part_without_columns_adds_nothing),
         cmocka_unit_test(a_nan_comes_through_attention),
         cmocka_unit_test(the_exponential_is_right_to_the_last_bits),
         cmocka_unit_test(far_out_the_exponential_saturates),
+        cmocka_unit_test(far_out_gelu_is_the_identity_or_nothing),
         cmocka_unit_test(an_unknown_backend_is_refused),
         cmocka_unit_test(casts_round_to_nearest_even),
     };

@@ -7,86 +7,11 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
-#include "tests/parity/ops_run.h"
-
-#define MAX_INPUTS 3
-#define STEP 1e-5
-
-/* An operation with inputs, one output y and loss = sum of c * y. */
-struct problem {
-    struct side side;
-    struct shape s;
-    int num_inputs;
-    int64_t n[MAX_INPUTS];
-    double *input[MAX_INPUTS];
-    double *gradient[MAX_INPUTS];
-    double *y, *c;
-    int64_t num_y;
-    double *rstd, *o, *lse, *cos, *sin;
-    int32_t *ids;
-    void *workspace;
-    void (*forward)(struct problem *p);
-    void (*backward)(struct problem *p);
-};
+#include "tests/parity/problem.h"
 
 static struct error last;
-
-static double loss(struct problem *p)
-{
-    p->forward(p);
-    double sum = 0;
-    for (int64_t i = 0; i < p->num_y; i++) {
-        sum += p->c[i] * p->y[i];
-    }
-    return sum;
-}
-
-static struct problem problem_new(const struct shape *s, int64_t num_y)
-{
-    struct problem p = {.side = side_open("ref", 1), .s = *s, .num_y = num_y};
-    p.y = side_poison(&p.side, DTYPE_F64, num_y);
-    p.c = side_draw(&p.side, DTYPE_F64, num_y, 77, 1);
-    return p;
-}
-
-static void add_input(struct problem *p, int64_t n)
-{
-    int i = p->num_inputs++;
-    p->n[i] = n;
-    p->input[i] = side_draw(&p->side, DTYPE_F64, n, (uint64_t)i + 1, 1);
-    p->gradient[i] = side_zeros(&p->side, DTYPE_F64, n);
-}
-
-static void check_gradients(struct problem *p)
-{
-    p->forward(p);
-    p->backward(p);
-    for (int i = 0; i < p->num_inputs; i++) {
-        double *direction = side_draw(&p->side, DTYPE_F64, p->n[i], (uint64_t)i + 31, 1);
-        double *start = side_upload(&p->side, DTYPE_F64, p->input[i], p->n[i]);
-        double slope = 0;
-        double at[2];
-        for (int64_t j = 0; j < p->n[i]; j++) {
-            slope += p->gradient[i][j] * direction[j];
-        }
-        for (int side = 0; side < 2; side++) {
-            for (int64_t j = 0; j < p->n[i]; j++) {
-                p->input[i][j] = start[j] + (side ? STEP : -STEP) * direction[j];
-            }
-            at[side] = loss(p);
-        }
-        memcpy(p->input[i], start, (size_t)p->n[i] * sizeof *start);
-        double want = (at[1] - at[0]) / (2 * STEP);
-        if (fabs(want - slope) > 1e-7 * (1 + fabs(want))) {
-            fail_msg("gradient of input %d: %.12g, by differences %.12g", i, slope, want);
-        }
-    }
-    side_close(&p->side);
-}
 
 static void rmsnorm_forward(struct problem *p)
 {
@@ -107,12 +32,43 @@ static void rmsnorm_gradient_is_its_slope(void **state)
 {
     (void)state;
     struct problem p = problem_new(&(struct shape){.r = 7, .d = 13}, 7 * 13);
-    add_input(&p, 7 * 13);
-    add_input(&p, 13);
+    problem_add_input(&p, 7 * 13);
+    problem_add_input(&p, 13);
     p.rstd = side_poison(&p.side, DTYPE_F64, 7);
     p.forward = rmsnorm_forward;
     p.backward = rmsnorm_backward;
-    check_gradients(&p);
+    problem_check_gradients(&p);
+}
+
+static void layernorm_forward(struct problem *p)
+{
+    assert_int_equal(p->side.k->layernorm_fwd(p->side.dev, p->side.s, DTYPE_F64, p->y, p->mean,
+                                              p->rstd, p->input[0], p->input[1], p->input[2],
+                                              p->s.r, p->s.d, 1e-5, &last),
+                     0);
+}
+
+static void layernorm_backward(struct problem *p)
+{
+    assert_int_equal(p->side.k->layernorm_bwd(p->side.dev, p->side.s, DTYPE_F64, p->gradient[0],
+                                              p->gradient[1], p->gradient[2], p->c, p->input[0],
+                                              p->input[1], p->mean, p->rstd, p->s.r, p->s.d, false,
+                                              NULL, &last),
+                     0);
+}
+
+static void layernorm_gradient_is_its_slope(void **state)
+{
+    (void)state;
+    struct problem p = problem_new(&(struct shape){.r = 7, .d = 13}, 7 * 13);
+    problem_add_input(&p, 7 * 13);
+    problem_add_input(&p, 13);
+    problem_add_input(&p, 13);
+    p.mean = side_poison(&p.side, DTYPE_F64, 7);
+    p.rstd = side_poison(&p.side, DTYPE_F64, 7);
+    p.forward = layernorm_forward;
+    p.backward = layernorm_backward;
+    problem_check_gradients(&p);
 }
 
 /* y is rotated in place, so it starts as a copy. */
@@ -136,7 +92,7 @@ static struct problem rope_problem(void)
 {
     struct shape s = {.r = 10, .t = 5, .h = 2, .e = 6};
     struct problem p = problem_new(&s, 10 * 2 * 6);
-    add_input(&p, 10 * 2 * 6);
+    problem_add_input(&p, 10 * 2 * 6);
     p.cos = side_zeros(&p.side, DTYPE_F64, s.t * s.e / 2);
     p.sin = side_zeros(&p.side, DTYPE_F64, s.t * s.e / 2);
     for (int64_t t = 0; t < s.t; t++) {
@@ -155,7 +111,7 @@ static void rope_gradient_is_its_slope(void **state)
 {
     (void)state;
     struct problem p = rope_problem();
-    check_gradients(&p);
+    problem_check_gradients(&p);
 }
 
 /* A score must depend on the distance of two positions alone: with the same rotation pairs on both
@@ -217,9 +173,9 @@ static void attention_backward(struct problem *p)
 static struct problem attention_problem(const struct shape *s)
 {
     struct problem p = problem_new(s, s->b * s->t * s->h * s->e);
-    add_input(&p, s->b * s->t * s->h * s->e);
-    add_input(&p, s->b * s->t * s->kv * s->e);
-    add_input(&p, s->b * s->t * s->kv * s->e);
+    problem_add_input(&p, s->b * s->t * s->h * s->e);
+    problem_add_input(&p, s->b * s->t * s->kv * s->e);
+    problem_add_input(&p, s->b * s->t * s->kv * s->e);
     p.ids = s->segments ? draw_segments(&p.side, s) : NULL;
     p.lse = side_poison(&p.side, DTYPE_F64, s->b * s->h * s->t);
     p.workspace = p.side.dev->ops->alloc(
@@ -237,7 +193,7 @@ static void attention_gradient_is_its_slope(void **state)
     for (int i = 0; i < 4; i++) {
         struct shape s = {.b = 2, .t = 19, .h = 6, .kv = i & 1 ? 2 : 6, .e = 5, .segments = i >> 1};
         struct problem p = attention_problem(&s);
-        check_gradients(&p);
+        problem_check_gradients(&p);
     }
 }
 
@@ -283,57 +239,80 @@ static void swiglu_gradient_is_its_slope(void **state)
 {
     (void)state;
     struct problem p = problem_new(&(struct shape){.n = 101}, 101);
-    add_input(&p, 101);
-    add_input(&p, 101);
+    problem_add_input(&p, 101);
+    problem_add_input(&p, 101);
     p.forward = swiglu_forward;
     p.backward = swiglu_backward;
-    check_gradients(&p);
+    problem_check_gradients(&p);
 }
 
-/* The loss of a row is weighted by dloss alone: c is 1. */
-static void cross_entropy_forward(struct problem *p)
+static void gelu_forward(struct problem *p)
 {
-    assert_int_equal(p->side.k->cross_entropy(p->side.dev, p->side.s, DTYPE_F64, p->y, NULL,
-                                              p->input[0], p->ids, 1, p->s.r, p->s.v, &last),
+    assert_int_equal(
+        p->side.k->gelu_fwd(p->side.dev, p->side.s, DTYPE_F64, p->y, p->input[0], p->s.n, &last),
+        0);
+}
+
+static void gelu_backward(struct problem *p)
+{
+    assert_int_equal(p->side.k->gelu_bwd(p->side.dev, p->side.s, DTYPE_F64, p->gradient[0], p->c,
+                                         p->input[0], p->s.n, &last),
                      0);
 }
 
-static void cross_entropy_backward(struct problem *p)
-{
-    assert_int_equal(p->side.k->cross_entropy(p->side.dev, p->side.s, DTYPE_F64, p->y,
-                                              p->gradient[0], p->input[0], p->ids, 1, p->s.r,
-                                              p->s.v, &last),
-                     0);
-}
-
-static void cross_entropy_gradient_is_its_slope(void **state)
+static void gelu_gradient_is_its_slope(void **state)
 {
     (void)state;
-    struct shape s = {.r = 9, .v = 23};
-    struct problem p = problem_new(&s, s.r);
-    add_input(&p, s.r * s.v);
-    p.ids = draw_targets(&p.side, &s);
-    for (int64_t r = 0; r < s.r; r++) {
-        p.c[r] = 1;
-    }
-    p.forward = cross_entropy_forward;
-    p.backward = cross_entropy_backward;
-    check_gradients(&p);
+    struct problem p = problem_new(&(struct shape){.n = 101}, 101);
+    problem_add_input(&p, 101);
+    p.forward = gelu_forward;
+    p.backward = gelu_backward;
+    problem_check_gradients(&p);
 }
 
-/* Known answer: logits 0, 1, 2, 3 and target 3. */
-static void cross_entropy_gives_the_known_loss(void **state)
+/* Known answers of Hugging Face's gelu_new in fp64. */
+static void gelu_gives_the_known_values(void **state)
 {
     (void)state;
+    static const double x[] = {-3, -1, -0.1, 0, 0.5, 1, 2.5};
+    static const double want[] = {
+        -0.0036373920817730191, -0.15880800939172329, -0.046017248954564834, 0,
+        0.34571400982514394,    0.84119199060827665,  2.4849157339100012};
     struct side side = side_open("ref", 1);
-    double logits[] = {0, 1, 2, 3};
-    double nll = 0;
-    int32_t target = 3;
-    assert_int_equal(side.k->cross_entropy(side.dev, side.s, DTYPE_F64, &nll, NULL, logits, &target,
-                                           1, 1, 4, &last),
-                     0);
-    assert_true(fabs(nll - 0.4401896985611953) < 1e-15);
+    double y[7];
+    assert_int_equal(side.k->gelu_fwd(side.dev, side.s, DTYPE_F64, y, x, 7, &last), 0);
+    for (int i = 0; i < 7; i++) {
+        assert_true(fabs(y[i] - want[i]) < 1e-15);
+    }
     side_close(&side);
+}
+
+/* y = x + b: the gradient of b is the sum of columns. */
+static void bias_forward(struct problem *p)
+{
+    memcpy(p->y, p->input[0], (size_t)p->num_y * sizeof(double));
+    assert_int_equal(p->side.k->add_bias(p->side.dev, p->side.s, DTYPE_F64, p->y, p->input[1],
+                                         p->s.r, p->s.n, &last),
+                     0);
+}
+
+static void bias_backward(struct problem *p)
+{
+    memcpy(p->gradient[0], p->c, (size_t)p->num_y * sizeof(double));
+    assert_int_equal(p->side.k->column_sum(p->side.dev, p->side.s, DTYPE_F64, p->gradient[1], p->c,
+                                           p->s.r, p->s.n, &last),
+                     0);
+}
+
+static void bias_gradient_is_its_slope(void **state)
+{
+    (void)state;
+    struct problem p = problem_new(&(struct shape){.r = 11, .n = 7}, 11 * 7);
+    problem_add_input(&p, 11 * 7);
+    problem_add_input(&p, 7);
+    p.forward = bias_forward;
+    p.backward = bias_backward;
+    problem_check_gradients(&p);
 }
 
 static void embed_forward(struct problem *p)
@@ -355,24 +334,26 @@ static void embed_gradient_is_its_slope(void **state)
     (void)state;
     struct shape s = {.r = 30, .v = 7, .d = 5};
     struct problem p = problem_new(&s, s.r * s.d);
-    add_input(&p, s.v * s.d);
+    problem_add_input(&p, s.v * s.d);
     p.ids = side_ints(&p.side, s.r, 4, s.v);
     p.forward = embed_forward;
     p.backward = embed_backward;
-    check_gradients(&p);
+    problem_check_gradients(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rmsnorm_gradient_is_its_slope),
+        cmocka_unit_test(layernorm_gradient_is_its_slope),
         cmocka_unit_test(rope_gradient_is_its_slope),
         cmocka_unit_test(rope_scores_depend_on_the_distance_alone),
         cmocka_unit_test(attention_gradient_is_its_slope),
         cmocka_unit_test(attention_sees_neither_the_future_nor_other_documents),
         cmocka_unit_test(swiglu_gradient_is_its_slope),
-        cmocka_unit_test(cross_entropy_gradient_is_its_slope),
-        cmocka_unit_test(cross_entropy_gives_the_known_loss),
+        cmocka_unit_test(gelu_gradient_is_its_slope),
+        cmocka_unit_test(gelu_gives_the_known_values),
+        cmocka_unit_test(bias_gradient_is_its_slope),
         cmocka_unit_test(embed_gradient_is_its_slope),
     };
     return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);

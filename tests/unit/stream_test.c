@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/host/pool.h"
+#include "kernels/host/stream.h"
 #include "kernels/kernels.h"
 
 struct fixture {
@@ -256,6 +257,52 @@ static void an_unknown_type_is_refused_by_name(void **state)
     assert_non_null(strstr(err.text, "ref"));
 }
 
+static void note_pool(struct pool *pool, const void *args)
+{
+    **(struct pool * *const *)args = pool;
+}
+
+/* A sum of gradients that held the device's threads would leave a matrix product without. */
+static void a_queue_leaves_the_threads_to_computation(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {0};
+    struct pool *pool;
+    assert_int_equal(pool_new(&pool, 2, &err), 0);
+    struct pool *seen = NULL;
+    struct pool **at = &seen;
+    struct host_work work = {.loop = note_pool, .pool = pool, .args = &at, .bytes = sizeof at};
+    assert_int_equal(host_stream_submit(f->compute, &work, &err), 0);
+    assert_ptr_equal(seen, pool);
+    assert_int_equal(host_stream_submit(f->queue, &work, &err), 0);
+    assert_int_equal(host_stream_sync(f->queue, &err), 0);
+    assert_null(seen);
+    pool_free(pool);
+}
+
+/* The failure of one step reaches computation through the event, and only once: the next record of
+ * the event, after the sync that reported it, is a good one. */
+static void a_failed_queue_tells_computation_at_its_event(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {0};
+    struct event *e;
+    int part = 4;
+    assert_int_equal(f->dev->ops->event_new(f->dev, &e, &err), 0);
+    for (int round = 0; round < 50; round++) {
+        memset(&err, 0, sizeof err);
+        call(f, f->queue, break_down, &part, sizeof part);
+        assert_int_equal(f->dev->ops->event_record(f->dev, e, f->queue, &err), 0);
+        assert_int_equal(f->dev->ops->stream_wait(f->dev, f->compute, e, &err), -1);
+        assert_string_equal(err.text, "host call: broken part 4");
+        assert_int_equal(f->dev->ops->stream_wait(f->dev, f->compute, e, NULL), -1);
+        assert_int_equal(f->dev->ops->stream_sync(f->dev, f->queue, &err), -1);
+        assert_int_equal(f->dev->ops->event_record(f->dev, e, f->queue, &err), 0);
+        assert_int_equal(f->dev->ops->stream_wait(f->dev, f->compute, e, &err), 0);
+    }
+    f->dev->ops->event_free(f->dev, e);
+}
+
 /* Freeing a stream finishes its work: what a step has enqueued is never dropped. */
 static void a_freed_queue_has_done_its_work(void **state)
 {
@@ -294,6 +341,26 @@ static void memory_is_zeroed_and_aligned_and_bounded(void **state)
     f->dev->ops->free(f->dev, NULL);
     assert_null(f->dev->ops->alloc(f->dev, (size_t)1 << 50, MEM_DEVICE));
     assert_null(f->dev->ops->alloc(f->dev, SIZE_MAX, MEM_DEVICE));
+}
+
+/* The estimate of a plan is held against this: what was there at once, not in all. */
+static void the_peak_is_what_was_allocated_at_once(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(f->dev->ops->mem_peak(f->dev), 0);
+    void *small = f->dev->ops->alloc(f->dev, 1000, MEM_DEVICE);
+    void *large = f->dev->ops->alloc(f->dev, 5u << 20, MEM_HOST);
+    assert_int_equal(f->dev->ops->mem_peak(f->dev), (5 << 20) + 1000);
+    f->dev->ops->free(f->dev, large);
+    void *other = f->dev->ops->alloc(f->dev, 4u << 20, MEM_DEVICE);
+    assert_int_equal(f->dev->ops->mem_peak(f->dev), (5 << 20) + 1000);
+    void *more = f->dev->ops->alloc(f->dev, 2u << 20, MEM_DEVICE);
+    assert_int_equal(f->dev->ops->mem_peak(f->dev), (6 << 20) + 1000);
+    assert_null(f->dev->ops->alloc(f->dev, (size_t)1 << 50, MEM_DEVICE));
+    assert_int_equal(f->dev->ops->mem_peak(f->dev), (6 << 20) + 1000);
+    f->dev->ops->free(f->dev, small);
+    f->dev->ops->free(f->dev, other);
+    f->dev->ops->free(f->dev, more);
 }
 
 static void copies_and_zeroes_reach_every_byte(void **state)
@@ -406,6 +473,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_inline_error_comes_from_the_call, open_device,
                                         close_device),
         cmocka_unit_test_setup_teardown(an_unknown_type_is_refused_by_name, open_device,
+                                        close_device),
+        cmocka_unit_test_setup_teardown(a_queue_leaves_the_threads_to_computation, open_device,
+                                        close_device),
+        cmocka_unit_test_setup_teardown(a_failed_queue_tells_computation_at_its_event, open_device,
+                                        close_device),
+        cmocka_unit_test_setup_teardown(the_peak_is_what_was_allocated_at_once, open_device,
                                         close_device),
         cmocka_unit_test_setup_teardown(a_freed_queue_has_done_its_work, open_device, close_device),
         cmocka_unit_test_setup_teardown(memory_is_zeroed_and_aligned_and_bounded, open_device,
