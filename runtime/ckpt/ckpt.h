@@ -2,14 +2,14 @@
  * safetensors shards with a manifest; any layout can load them.
  *
  * Folder JOB/ckpt/step-00000100-a1 (step, attempt):
- *   weights-R.safetensors   parameters of writer R, "model.layers.0..." in the run's precision
+ *   weights-R.safetensors   parameters of file R, "model.layers.0..." in the run's precision
  *   optim-R.safetensors     the same names with ".exp_avg" and ".exp_avg_sq" behind (adamw)
- *   manifest.json           format version, step, consumed samples, precision, seed, optimizer
- * step, for each file: size and SHA-256; for each tensor: file COMPLETE                written
- * last; holds the manifest's SHA-256 All data ranks write (each its share of the parameters, by
- * bytes); everything goes to step-...tmp first: fsync of files, then rename, then COMPLETE. Rank 0
- * commits after all have said that their part is on disk. Nothing without COMPLETE counts as a
- * checkpoint. */
+ *   manifest.json           format version, step, samples, precision, seed; for each file: size and
+ *                           SHA-256; for each tensor: file
+ *   COMPLETE                written last; holds the manifest's SHA-256
+ *
+ * All ranks write, to step-...tmp first: fsync of files, then rename, then COMPLETE. Rank 0 commits
+ * when all have said that their part is on disk. Nothing without COMPLETE is a checkpoint. */
 #ifndef TANDEM_RUNTIME_CKPT_CKPT_H
 #define TANDEM_RUNTIME_CKPT_CKPT_H
 
@@ -64,11 +64,30 @@ void ckpt_init_random(const struct ckpt_state *state, uint64_t seed);
 int ckpt_load_hf(const struct roots *roots, const char *dir, const struct ckpt_state *state,
                  struct error *err);
 
-/* Saving, in two steps so that a trainer can put a barrier between them: every writer's part
- * (blocking; run it off the compute thread for async saves), then the commit by writer 0.
- * parent: JOB/ckpt. writer of num_writers: the parameters are split between them by bytes. */
-int ckpt_save_part(const char *parent, const struct ckpt_state *state, const struct ckpt_meta *meta,
-                   int32_t writer, int32_t num_writers, struct error *err);
+/* Saving, in three steps with a barrier after each, so that all ranks agree that all have done it:
+ *   every writer   ckpt_save_write   its own bytes into the files of the .tmp folder, fsynced
+ *   every writer   ckpt_save_seal    digests of its own file, then its notes
+ *   writer 0       ckpt_commit
+ * All of it blocks; for async saves run it off the compute thread, on a copy of what is owned.
+ *
+ * parent: JOB/ckpt. writer of num_writers: all ranks, as many as files of a kind. The parameters
+ * are split over the files by bytes, and file i is writer i's own: it lays it out. A tensor whose
+ * elements are owned by several ranks is written by all of them, by position; a file that is all
+ * its writer's is hashed while it is written, others are read back by ckpt_save_seal. */
+struct ckpt_save;
+int ckpt_save_write(struct ckpt_save **out, const char *parent, const struct ckpt_state *state,
+                    const struct ckpt_meta *meta, int32_t writer, int32_t num_writers,
+                    struct error *err);
+int ckpt_save_seal(struct ckpt_save *s, struct error *err);
+void ckpt_save_free(struct ckpt_save *s);
+/* A copy of what is owned, for saves that go on while training does: the owned ranges one behind
+ * the other. Fills ranges [num_owned, 1 where owned is NULL] with what lies where in the copy, and
+ * says how many elements each part's copy has. */
+int64_t ckpt_copy_layout(const struct ckpt_state *state, struct flat_range *ranges);
+/* numel elements of a buffer go to element `to` of its copy. */
+typedef int (*ckpt_copy_fn)(void *arg, int64_t to, int64_t from, int64_t numel, struct error *err);
+int ckpt_copy_each(const struct ckpt_state *state, const struct ckpt_part *part, ckpt_copy_fn fn,
+                   void *arg, struct error *err);
 /* Checks that every writer's part is there, writes manifest, renames, writes COMPLETE. *dir gets
  * the folder's name; *size_bytes what it holds. */
 int ckpt_commit(const char *parent, const struct ckpt_meta *meta, int32_t num_writers, char *dir,
@@ -94,11 +113,14 @@ int ckpt_verify(const char *dir, struct ckpt_meta *meta, struct error *err);
 int ckpt_newest(const char *parent, char *dir, size_t dir_size, int64_t *step, struct error *err);
 
 /* A Hugging Face folder (config.json, model.safetensors; index and shards above 5 GB) with the
- * weights of state, atomically: out_dir appears whole or not at all. An older one is replaced. */
-int ckpt_export_hf(const char *out_dir, const struct ckpt_state *state, const ModelConfig *config,
-                   struct error *err);
+ * weights of the complete checkpoint ckpt_dir, in its precision, atomically: out_dir appears whole
+ * or not at all. An older one is replaced. Tensor by tensor through a buffer of fixed size: no
+ * rank's memory and no layout matter. table: of all of the model, for names and true shapes. */
+int ckpt_export_hf(const char *out_dir, const char *ckpt_dir, const struct param_table *table,
+                   const ModelConfig *config, struct error *err);
 /* The same with another bound of a shard's bytes. */
-int ckpt_export_hf_shards(const char *out_dir, const struct ckpt_state *state,
-                          const ModelConfig *config, int64_t shard_bytes_max, struct error *err);
+int ckpt_export_hf_shards(const char *out_dir, const char *ckpt_dir,
+                          const struct param_table *table, const ModelConfig *config,
+                          int64_t shard_bytes_max, struct error *err);
 
 #endif

@@ -20,8 +20,8 @@ static void shape_text(const int64_t *shape, int32_t num_dims, char *out, size_t
     }
 }
 
-static int check_shape(const struct param *p, const struct st_file *file, const struct st_tensor *t,
-                       struct error *err)
+int fill_check_shape(const struct param *p, const struct st_file *file, const struct st_tensor *t,
+                     struct error *err)
 {
     bool same = t->num_dims == p->num_dims;
     for (int32_t i = 0; same && i < p->num_dims; i++) {
@@ -99,7 +99,7 @@ static int add_run(void *arg, const struct state_run *run, struct error *err)
 int fill_param(const struct ckpt_state *s, const struct ckpt_part *part, const struct param *p,
                const struct st_file *file, const struct st_tensor *t, struct error *err)
 {
-    if (check_shape(p, file, t, err) != 0) {
+    if (fill_check_shape(p, file, t, err) != 0) {
         return -1;
     }
     struct fill *f = malloc(sizeof *f);

@@ -9,6 +9,7 @@
 #include "runtime/ckpt/folder.h"
 #include "runtime/ckpt/manifest.h"
 #include "runtime/ckpt/part.h"
+#include "runtime/ckpt/reader.h"
 
 int ckpt_mark_damaged(const char *dir, const char *why, struct error *err)
 {
@@ -20,66 +21,28 @@ int ckpt_mark_damaged(const char *dir, const char *why, struct error *err)
     return fs_write_atomic(path, text, (size_t)n, 0644, err);
 }
 
-/* While a checkpoint is read: one file is open at a time, and stays so for its neighbours. */
-struct load {
-    const char *dir;
-    const struct ckpt_state *state;
-    struct manifest m;
-    char file_name[PART_FILE_MAX];
-    struct st_file *file;
-    json_t *checked; /* names of files whose digest was right */
-};
-
-static int open_file(struct load *l, const char *name, struct error *err)
-{
-    if (l->file && strcmp(l->file_name, name) == 0) {
-        return 0;
-    }
-    st_close(l->file);
-    l->file = NULL;
-    if (!json_object_get(l->checked, name)) {
-        if (manifest_check_file(l->dir, &l->m, name, err) != 0) {
-            return -1;
-        }
-        json_object_set_new(l->checked, name, json_true());
-    }
-    char path[PATH_MAX];
-    if (folder_file(l->dir, name, path, sizeof path, err) != 0) {
-        return -1;
-    }
-    snprintf(l->file_name, sizeof l->file_name, "%s", name);
-    return st_open(&l->file, NULL, path, err);
-}
-
-static int load_tensor(struct load *l, const struct param *p, const char *suffix,
-                       const struct ckpt_part *part, struct error *err)
+static int load_tensor(struct reader *r, const struct ckpt_state *state,
+                       const struct ckpt_part *part, const struct param *p, const char *suffix,
+                       struct error *err)
 {
     char name[PARAM_NAME_MAX + 16];
+    const struct st_tensor *t;
     snprintf(name, sizeof name, "%s%s", p->name, suffix);
-    const char *file = json_string_value(json_object_get(l->m.tensors, name));
-    if (!file) {
-        return error_set(err, ERR_DATA_LOSS, "%s: tensor \"%s\" is missing", l->dir, name);
+    if (!state_any(state, part, p)) {
+        return reader_expect(r, name, err);
     }
-    if (!state_any(l->state, part, p)) {
-        return 0;
-    }
-    if (open_file(l, file, err) != 0) {
+    if (reader_find(r, name, &t, err) != 0) {
         return -1;
     }
-    const struct st_tensor *t = st_header_find(st_file_header(l->file), name);
-    if (!t) {
-        return error_set(err, ERR_DATA_LOSS, "%s: tensor \"%s\" is missing", st_file_path(l->file),
-                         name);
-    }
-    return fill_param(l->state, part, p, l->file, t, err);
+    return fill_param(state, part, p, r->file, t, err);
 }
 
-static int load_all(struct load *l, const char *suffix, const struct ckpt_part *part,
-                    struct error *err)
+static int load_part(struct reader *r, const struct ckpt_state *state, const struct ckpt_part *part,
+                     const char *suffix, struct error *err)
 {
-    const struct param_table *table = l->state->table;
+    const struct param_table *table = state->table;
     for (int32_t i = 0; part->data && i < table->num_params; i++) {
-        if (load_tensor(l, &table->params[i], suffix, part, err) != 0) {
+        if (load_tensor(r, state, part, &table->params[i], suffix, err) != 0) {
             return -1;
         }
     }
@@ -104,15 +67,15 @@ static bool known(const struct param_table *table, const char *name)
     return false;
 }
 
-static int check_extra(const struct load *l, struct error *err)
+static int check_extra(const struct reader *r, const struct param_table *table, struct error *err)
 {
     const char *name;
     json_t *file;
-    json_object_foreach(l->m.tensors, name, file)
+    json_object_foreach(r->m.tensors, name, file)
     {
-        if (!known(l->state->table, name)) {
+        if (!known(table, name)) {
             return error_set(err, ERR_DATA_LOSS,
-                             "%s: tensor \"%.200s\" is not one of the model's parameters", l->dir,
+                             "%s: tensor \"%.200s\" is not one of the model's parameters", r->dir,
                              name);
         }
     }
@@ -122,28 +85,19 @@ static int check_extra(const struct load *l, struct error *err)
 int ckpt_load(const char *dir, const struct ckpt_state *state, struct ckpt_meta *meta,
               struct error *err)
 {
-    struct load l = {.dir = dir, .state = state};
-    if (manifest_read(dir, &l.m, err) != 0) {
+    struct reader r;
+    if (reader_open(&r, dir, err) != 0) {
         return -1;
     }
-    l.checked = json_object();
-    int rc = l.checked ? check_extra(&l, err)
-                       : error_set(err, ERR_RESOURCE_EXHAUSTED, "%s: out of memory", dir);
-    if (rc == 0) {
-        rc = load_all(&l, "", &state->weights, err);
+    int rc = -1;
+    if (check_extra(&r, state->table, err) == 0 &&
+        load_part(&r, state, &state->weights, "", err) == 0 &&
+        load_part(&r, state, &state->exp_avg, PART_EXP_AVG, err) == 0 &&
+        load_part(&r, state, &state->exp_avg_sq, PART_EXP_AVG_SQ, err) == 0) {
+        *meta = r.m.meta;
+        rc = 0;
     }
-    if (rc == 0) {
-        rc = load_all(&l, PART_EXP_AVG, &state->exp_avg, err);
-    }
-    if (rc == 0) {
-        rc = load_all(&l, PART_EXP_AVG_SQ, &state->exp_avg_sq, err);
-    }
-    if (rc == 0) {
-        *meta = l.m.meta;
-    }
-    st_close(l.file);
-    json_decref(l.checked);
-    manifest_free(&l.m);
+    reader_close(&r);
     return rc;
 }
 

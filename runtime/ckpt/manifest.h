@@ -13,9 +13,10 @@
 
 struct manifest {
     struct ckpt_meta meta;
-    json_t *root;    /* owned */
-    json_t *files;   /* in root */
-    json_t *tensors; /* in root */
+    json_t *root;         /* owned */
+    json_t *files;        /* in root */
+    json_t *tensors;      /* in root */
+    enum dtype precision; /* of what was read */
 };
 
 /* From the notes of all writers in dir. */

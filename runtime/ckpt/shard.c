@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,77 +41,133 @@ static int hash_finish(EVP_MD_CTX *ctx, char out[SHARD_SHA256_TEXT], struct erro
     return 0;
 }
 
+/* ---- front to back -----------------------------------------------------------------------------
+ */
+
+struct shard_writer {
+    char *path;
+    int fd;
+    EVP_MD_CTX *ctx;
+    int64_t size_bytes;
+};
+
+static void writer_free(struct shard_writer *w)
+{
+    if (w->fd >= 0) {
+        close(w->fd);
+    }
+    EVP_MD_CTX_free(w->ctx);
+    free(w->path);
+    free(w);
+}
+
+static int open_file(const char *path, int more, struct error *err)
+{
+    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | more;
+    int fd = open(path, flags, 0644);
+    return fd >= 0 ? fd : error_errno(err, errno, "%s", path);
+}
+
+int shard_create(struct shard_writer **out, const char *path, struct error *err)
+{
+    struct shard_writer *w = calloc(1, sizeof *w);
+    char *copy = strdup(path);
+    if (!w || !copy) {
+        free(w);
+        free(copy);
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "%s: out of memory", path);
+    }
+    *w = (struct shard_writer){.path = copy, .fd = -1, .ctx = hash_new(err)};
+    if (w->ctx) {
+        w->fd = open_file(path, O_TRUNC, err);
+    }
+    if (w->fd < 0) {
+        writer_free(w);
+        return -1;
+    }
+    *out = w;
+    return 0;
+}
+
 /* Hashes and writes in pieces that stay in the cache between the two. */
-static int put(int fd, EVP_MD_CTX *ctx, const void *data, size_t len, const char *path,
-               struct error *err)
+int shard_append(struct shard_writer *w, const void *data, size_t len, struct error *err)
 {
     const char *p = data;
     while (len) {
         size_t n = len < CHUNK_BYTES ? len : CHUNK_BYTES;
-        if (EVP_DigestUpdate(ctx, p, n) != 1) {
-            return error_set(err, ERR_INTERNAL, "%s: SHA-256 failed", path);
+        if (EVP_DigestUpdate(w->ctx, p, n) != 1) {
+            return error_set(err, ERR_INTERNAL, "%s: SHA-256 failed", w->path);
         }
-        if (fs_write_all(fd, p, n) != 0) {
-            return error_errno(err, errno, "%s: write", path);
+        if (fs_write_all(w->fd, p, n) != 0) {
+            return error_errno(err, errno, "%s: write", w->path);
         }
+        w->size_bytes += (int64_t)n;
         p += n;
         len -= n;
     }
     return 0;
 }
 
-static int write_open(int fd, EVP_MD_CTX *ctx, const char *path, const struct st_tensor *tensors,
-                      const void *const *data, int32_t num, const char *header, size_t header_len,
-                      struct error *err)
+int shard_finish(struct shard_writer *w, struct shard_digest *out, struct error *err)
 {
-    if (put(fd, ctx, header, header_len, path, err) != 0) {
-        return -1;
+    out->size_bytes = w->size_bytes;
+    int rc = hash_finish(w->ctx, out->sha256, err);
+    int fd = w->fd;
+    w->fd = -1;
+    if (shard_close(fd, w->path, rc == 0 ? err : NULL) != 0) {
+        rc = -1;
     }
-    for (int32_t i = 0; i < num; i++) {
-        size_t bytes = (size_t)(tensors[i].end - tensors[i].begin);
-        if (put(fd, ctx, data[i], bytes, path, err) != 0) {
-            return -1;
-        }
+    if (rc != 0) {
+        unlink(w->path);
     }
-    return fsync(fd) == 0 ? 0 : error_errno(err, errno, "%s: fsync", path);
+    writer_free(w);
+    return rc;
 }
 
-int shard_write(const char *path, struct st_tensor *tensors, const void *const *data, int32_t num,
-                const char *const *metadata, struct shard_digest *out, struct error *err)
+void shard_discard(struct shard_writer *w)
 {
-    char *header;
-    size_t header_len;
-    uint64_t data_bytes;
-    if (st_layout(tensors, num, metadata, &header, &header_len, &data_bytes, err) != 0) {
-        return error_wrap(err, "%s", path);
+    unlink(w->path);
+    writer_free(w);
+}
+
+/* ---- by position -------------------------------------------------------------------------------
+ */
+
+int shard_open(const char *path, struct error *err)
+{
+    return open_file(path, 0, err);
+}
+
+int shard_write_at(int fd, const char *path, const void *data, size_t len, uint64_t at,
+                   struct error *err)
+{
+    const char *p = data;
+    while (len) {
+        ssize_t n = pwrite(fd, p, len, (off_t)at);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return error_errno(err, errno, "%s: write", path);
+        }
+        p += n;
+        at += (uint64_t)n;
+        len -= (size_t)n;
     }
-    int rc = -1;
-    EVP_MD_CTX *ctx = hash_new(err);
-    int fd = -1;
-    if (!ctx) {
-        goto out;
-    }
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-    if (fd < 0) {
-        error_errno(err, errno, "%s", path);
-        goto out;
-    }
-    rc = write_open(fd, ctx, path, tensors, data, num, header, header_len, err);
-    if (rc == 0) {
-        out->size_bytes = (int64_t)(header_len + data_bytes);
-        rc = hash_finish(ctx, out->sha256, err);
-    }
+    return 0;
+}
+
+int shard_close(int fd, const char *path, struct error *err)
+{
+    int rc = fsync(fd) == 0 ? 0 : error_errno(err, errno, "%s: fsync", path);
     if (close(fd) != 0 && rc == 0) {
         rc = error_errno(err, errno, "%s: close", path);
     }
-    if (rc != 0) {
-        unlink(path);
-    }
-out:
-    EVP_MD_CTX_free(ctx);
-    free(header);
     return rc;
 }
+
+/* ---- digests -----------------------------------------------------------------------------------
+ */
 
 static int digest_fd(int fd, EVP_MD_CTX *ctx, const char *path, struct shard_digest *out,
                      struct error *err)

@@ -48,16 +48,40 @@ static struct flat_range everything(const struct ckpt_state *s)
     return (struct flat_range){.numel = s->table->flat_numel};
 }
 
+/* The part's ranges; all is room for the one of a whole buffer. */
+static int32_t part_ranges(const struct ckpt_state *s, const struct ckpt_part *part,
+                           struct flat_range *all, const struct flat_range **ranges)
+{
+    *all = everything(s);
+    *ranges = part->ranges ? part->ranges : all;
+    return part->ranges ? part->num_ranges : 1;
+}
+
+static int32_t owned_ranges(const struct ckpt_state *s, struct flat_range *all,
+                            const struct flat_range **ranges)
+{
+    *all = everything(s);
+    *ranges = s->owned ? s->owned : all;
+    return s->owned ? s->num_owned : 1;
+}
+
+/* What of begin <= i < end lies in a range. */
+static bool clip(const struct flat_range *range, int64_t *begin, int64_t *end)
+{
+    int64_t range_end = range->begin + range->numel;
+    *begin = *begin > range->begin ? *begin : range->begin;
+    *end = *end < range_end ? *end : range_end;
+    return *begin < *end;
+}
+
 static int walk_part(struct walk *w, int64_t begin, int64_t end, struct error *err)
 {
-    struct flat_range all = everything(w->state);
-    const struct flat_range *ranges = w->part->ranges ? w->part->ranges : &all;
-    int32_t num = w->part->ranges ? w->part->num_ranges : 1;
+    struct flat_range all;
+    const struct flat_range *ranges;
+    int32_t num = part_ranges(w->state, w->part, &all, &ranges);
     for (int32_t i = first_range(ranges, num, begin); i < num && ranges[i].begin < end; i++) {
-        int64_t range_end = ranges[i].begin + ranges[i].numel;
-        int64_t lo = begin > ranges[i].begin ? begin : ranges[i].begin;
-        int64_t hi = end < range_end ? end : range_end;
-        if (walk_range(w, &ranges[i], lo, hi, err) != 0) {
+        int64_t lo = begin, hi = end;
+        if (clip(&ranges[i], &lo, &hi) && walk_range(w, &ranges[i], lo, hi, err) != 0) {
             return -1;
         }
     }
@@ -78,15 +102,50 @@ int state_each_owned(const struct ckpt_state *s, const struct ckpt_part *part,
         return 0;
     }
     struct walk w = {s, part, p, fn, arg, 0};
-    struct flat_range all = everything(s);
-    const struct flat_range *owned = s->owned ? s->owned : &all;
-    int32_t num = s->owned ? s->num_owned : 1;
+    struct flat_range all;
+    const struct flat_range *owned;
+    int32_t num = owned_ranges(s, &all, &owned);
     int64_t end = p->offset + p->numel;
     for (int32_t i = first_range(owned, num, p->offset); i < num && owned[i].begin < end; i++) {
-        int64_t owned_end = owned[i].begin + owned[i].numel;
-        int64_t lo = p->offset > owned[i].begin ? p->offset : owned[i].begin;
-        if (walk_part(&w, lo, end < owned_end ? end : owned_end, err) != 0) {
+        int64_t lo = p->offset, hi = end;
+        if (clip(&owned[i], &lo, &hi) && walk_part(&w, lo, hi, err) != 0) {
             return -1;
+        }
+    }
+    return 0;
+}
+
+int64_t ckpt_copy_layout(const struct ckpt_state *s, struct flat_range *out)
+{
+    struct flat_range all;
+    const struct flat_range *owned;
+    int32_t num = owned_ranges(s, &all, &owned);
+    int64_t at = 0;
+    for (int32_t i = 0; i < num; i++) {
+        out[i] = (struct flat_range){owned[i].begin, owned[i].numel, at};
+        at += owned[i].numel;
+    }
+    return at;
+}
+
+int ckpt_copy_each(const struct ckpt_state *s, const struct ckpt_part *part, ckpt_copy_fn fn,
+                   void *arg, struct error *err)
+{
+    struct flat_range all_owned, all;
+    const struct flat_range *owned, *ranges;
+    int32_t num_owned = owned_ranges(s, &all_owned, &owned);
+    int32_t num = part_ranges(s, part, &all, &ranges);
+    int64_t to = 0;
+    for (int32_t k = 0; k < num_owned; to += owned[k++].numel) {
+        int64_t end = owned[k].begin + owned[k].numel;
+        for (int32_t i = first_range(ranges, num, owned[k].begin); i < num && ranges[i].begin < end;
+             i++) {
+            int64_t lo = owned[k].begin, hi = end;
+            if (clip(&ranges[i], &lo, &hi) &&
+                fn(arg, to + lo - owned[k].begin, ranges[i].at + lo - ranges[i].begin, hi - lo,
+                   err) != 0) {
+                return -1;
+            }
         }
     }
     return 0;

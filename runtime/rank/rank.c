@@ -96,6 +96,8 @@ static struct ckpt_state live_state(const struct rank *r)
         .weights = {.data = r->weights},
         .exp_avg = {.data = r->exp_avg},
         .exp_avg_sq = {.data = r->exp_avg_sq},
+        .replica_idx = r->data_idx,
+        .num_replicas = r->data_size,
     };
 }
 
@@ -299,9 +301,14 @@ static int export_weights(struct rank *r, struct error *err)
     if (!fs_join(dir, sizeof(dir), r->options->start->job_dir, "export"))
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: path too long",
                          r->options->start->job_dir);
-    struct ckpt_state state = live_state(r);
+    /* The last step is always saved; an attempt that found nothing left to do began from it. */
+    const char *from = saver_newest(r->saver);
+    if (from[0] == '\0')
+        from = r->options->start->start->resume_dir;
+    if (from == NULL || from[0] == '\0')
+        return error_set(err, ERR_INTERNAL, "there is no checkpoint to export");
     if (report_phase(r->report, r->step, "export", err) != 0 ||
-        ckpt_export_hf(dir, &state, r->plan->model->config, err) != 0)
+        ckpt_export_hf(dir, from, &r->table, r->plan->model->config, err) != 0)
         return -1;
     log_info("final weights: %s", dir);
     return report_export(r->report, "export", err);

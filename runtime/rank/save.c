@@ -10,35 +10,50 @@
 
 struct saver {
     struct saver_options options;
-    char parent[1024];       /* JOB/ckpt */
-    struct stream *stream;   /* owned */
-    struct ckpt_state state; /* what is written: live, or the snapshot */
-    void *snapshot;          /* owned; NULL = state is live */
-    struct ckpt_meta meta;   /* of the save under way */
+    char parent[1024];         /* JOB/ckpt */
+    struct stream *stream;     /* owned */
+    struct ckpt_state state;   /* what is written: live, or the snapshot */
+    void *snapshot;            /* owned; NULL = state is live */
+    struct flat_range *ranges; /* owned; of the snapshot's parts */
+    struct ckpt_meta meta;     /* of the save under way */
     /* Written on the stream's thread, read after its sync. */
-    double *num_failed; /* owned; over all ranks, after the exchange */
+    struct ckpt_save *save; /* owned; between the steps of a save */
+    double *num_failed;     /* owned; over all ranks, after an exchange */
     struct error failure;
+    char newest[1024 + 64]; /* what this rank committed last */
 };
 
-static size_t buffer_bytes(const struct ckpt_state *state)
+static void use_snapshot(struct saver *s, struct ckpt_part *part, int64_t first)
 {
-    return (size_t)state->table->flat_numel * dtype_size(state->dtype);
+    if (part->data == NULL)
+        return;
+    size_t bytes = (size_t)first * dtype_size(s->state.dtype);
+    *part = (struct ckpt_part){
+        .data = (char *)s->snapshot + bytes,
+        .ranges = s->ranges,
+        .num_ranges = s->state.owned != NULL ? s->state.num_owned : 1,
+    };
 }
 
-/* One piece of memory for the copies of all buffers that there are. */
+/* One piece of memory for the copies of all parts that there are. */
 static int alloc_snapshot(struct saver *s, struct error *err)
 {
     struct device *dev = s->options.dev;
-    size_t bytes = buffer_bytes(&s->state);
-    bool moments = s->state.exp_avg.data != NULL;
-    s->snapshot = dev->ops->alloc(dev, bytes * (moments ? 3 : 1), MEM_HOST);
+    struct ckpt_state *state = &s->state;
+    size_t num_ranges = state->owned != NULL ? (size_t)state->num_owned : 1;
+    s->ranges = calloc(num_ranges + 1, sizeof(*s->ranges));
+    if (s->ranges == NULL)
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the saver");
+    int64_t numel = ckpt_copy_layout(state, s->ranges);
+    int64_t num_parts = state->exp_avg.data != NULL ? 3 : 1;
+    size_t bytes = (size_t)(numel * num_parts) * dtype_size(state->dtype);
+    s->snapshot = dev->ops->alloc(dev, bytes > 0 ? bytes : 1, MEM_HOST);
     if (s->snapshot == NULL)
-        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory to copy the state for saving");
-    s->state.weights.data = s->snapshot;
-    if (moments) {
-        s->state.exp_avg.data = (char *)s->snapshot + bytes;
-        s->state.exp_avg_sq.data = (char *)s->snapshot + 2 * bytes;
-    }
+        return error_set(err, ERR_RESOURCE_EXHAUSTED,
+                         "no memory to copy the state for saving (%zu bytes)", bytes);
+    use_snapshot(s, &state->weights, 0);
+    use_snapshot(s, &state->exp_avg, numel);
+    use_snapshot(s, &state->exp_avg_sq, 2 * numel);
     return 0;
 }
 
@@ -82,6 +97,8 @@ void saver_free(struct saver *s)
         dev->ops->free(dev, s->snapshot);
     if (s->num_failed != NULL)
         dev->ops->free(dev, s->num_failed);
+    ckpt_save_free(s->save);
+    free(s->ranges);
     free(s);
 }
 
@@ -102,14 +119,41 @@ static int32_t num_writers(const struct saver *s)
     return s->options.comm != NULL ? s->options.comm->size : 1;
 }
 
+/* What one rank could not do all must hear of: it is counted, not raised. */
+static void note_failure(struct saver *s, bool failed)
+{
+    *s->num_failed = failed ? 1.0 : 0.0;
+}
+
+/* Has any rank failed, as of the exchange before? This one then says so too. */
+static bool has_failed(struct saver *s)
+{
+    if (*s->num_failed == 0.0)
+        return false;
+    if (s->failure.code == ERR_OK)
+        error_set(&s->failure, ERR_UNAVAILABLE, "another rank could not write its part");
+    return true;
+}
+
 static int write_part(void *args, struct error *err)
 {
-    (void)err; /* a failed write is counted, not raised: the others must hear of it */
+    (void)err;
     struct saver *s = ((struct save_call *)args)->saver;
-    *s->num_failed = 0.0;
-    if (ckpt_save_part(s->parent, &s->state, &s->meta, writer_of(s), num_writers(s), &s->failure) !=
-        0)
-        *s->num_failed = 1.0;
+    ckpt_save_free(s->save); /* of one that a communicator's failure cut short */
+    s->save = NULL;
+    note_failure(s, ckpt_save_write(&s->save, s->parent, &s->state, &s->meta, writer_of(s),
+                                    num_writers(s), &s->failure) != 0);
+    return 0;
+}
+
+/* All bytes of all ranks are in the files. */
+static int seal_part(void *args, struct error *err)
+{
+    (void)err;
+    struct saver *s = ((struct save_call *)args)->saver;
+    note_failure(s, has_failed(s) || ckpt_save_seal(s->save, &s->failure) != 0);
+    ckpt_save_free(s->save);
+    s->save = NULL;
     return 0;
 }
 
@@ -129,7 +173,7 @@ static int write_config(const struct saver *s, struct error *err)
 
 static int commit_checkpoint(struct saver *s, struct error *err)
 {
-    char dir[sizeof(s->parent) + 64];
+    char dir[sizeof(s->newest)];
     int64_t size_bytes = 0;
     if (write_config(s, &s->failure) != 0 ||
         ckpt_commit(s->parent, &s->meta, num_writers(s), dir, sizeof(dir), &size_bytes,
@@ -137,6 +181,7 @@ static int commit_checkpoint(struct saver *s, struct error *err)
         *s->num_failed = 1.0;
         return 0;
     }
+    snprintf(s->newest, sizeof(s->newest), "%s", dir);
     const char *slash = strrchr(dir, '/');
     return report_checkpoint(s->options.report, s->meta.step, slash != NULL ? slash + 1 : dir,
                              size_bytes, s->meta.loss, err);
@@ -154,9 +199,7 @@ static int finish(void *args, struct error *err)
 {
     struct saver *s = ((struct save_call *)args)->saver;
     int rc = 0;
-    if (*s->num_failed > 0.0 && s->failure.code == ERR_OK)
-        error_set(&s->failure, ERR_UNAVAILABLE, "another rank could not write its part");
-    else if (*s->num_failed == 0.0 && writer_of(s) == 0)
+    if (!has_failed(s) && writer_of(s) == 0)
         rc = commit_checkpoint(s, err);
     if (s->failure.code != ERR_OK)
         log_error("checkpoint of step %lld failed: %s", (long long)s->meta.step, s->failure.text);
@@ -165,15 +208,23 @@ static int finish(void *args, struct error *err)
     return rc;
 }
 
+/* All ranks agree on how many have failed so far. */
+static int exchange(struct saver *s, struct error *err)
+{
+    struct comm *comm = s->options.comm;
+    if (comm == NULL)
+        return 0;
+    return comm->ops->all_reduce(comm, s->stream, s->num_failed, 1, DTYPE_F64, COMM_SUM, err);
+}
+
 static int enqueue(struct saver *s, struct error *err)
 {
     struct device *dev = s->options.dev;
-    struct comm *comm = s->options.comm;
     struct save_call call = {.saver = s};
-    if (dev->ops->host_call(dev, s->stream, write_part, &call, sizeof(call), err) != 0)
-        return -1;
-    if (comm != NULL &&
-        comm->ops->all_reduce(comm, s->stream, s->num_failed, 1, DTYPE_F64, COMM_SUM, err) != 0)
+    if (dev->ops->host_call(dev, s->stream, write_part, &call, sizeof(call), err) != 0 ||
+        exchange(s, err) != 0 ||
+        dev->ops->host_call(dev, s->stream, seal_part, &call, sizeof(call), err) != 0 ||
+        exchange(s, err) != 0)
         return -1;
     return dev->ops->host_call(dev, s->stream, finish, &call, sizeof(call), err);
 }
@@ -181,22 +232,36 @@ static int enqueue(struct saver *s, struct error *err)
 /* ---- on the rank's thread ---------------------------------------------------------------------
  */
 
-static int copy_buffer(struct saver *s, void *dst, const void *src, struct error *err)
+struct copy {
+    struct saver *saver;
+    const struct ckpt_part *from, *to;
+};
+
+static int copy_run(void *arg, int64_t to, int64_t from, int64_t numel, struct error *err)
 {
-    if (src == NULL)
-        return 0;
+    const struct copy *c = arg;
+    struct saver *s = c->saver;
     struct device *dev = s->options.dev;
-    return dev->ops->copy(dev, s->options.compute, dst, src, buffer_bytes(&s->state), COPY_TO_HOST,
-                          err);
+    size_t size = dtype_size(s->state.dtype);
+    return dev->ops->copy(dev, s->options.compute, (char *)c->to->data + (size_t)to * size,
+                          (const char *)c->from->data + (size_t)from * size, (size_t)numel * size,
+                          COPY_TO_HOST, err);
+}
+
+static int copy_part(struct saver *s, const struct ckpt_part *to, const struct ckpt_part *from,
+                     struct error *err)
+{
+    struct copy c = {s, from, to};
+    return from->data == NULL ? 0 : ckpt_copy_each(&s->options.live, from, copy_run, &c, err);
 }
 
 static int take_snapshot(struct saver *s, struct error *err)
 {
     const struct ckpt_state *live = &s->options.live;
     struct device *dev = s->options.dev;
-    if (copy_buffer(s, s->state.weights.data, live->weights.data, err) != 0 ||
-        copy_buffer(s, s->state.exp_avg.data, live->exp_avg.data, err) != 0 ||
-        copy_buffer(s, s->state.exp_avg_sq.data, live->exp_avg_sq.data, err) != 0)
+    if (copy_part(s, &s->state.weights, &live->weights, err) != 0 ||
+        copy_part(s, &s->state.exp_avg, &live->exp_avg, err) != 0 ||
+        copy_part(s, &s->state.exp_avg_sq, &live->exp_avg_sq, err) != 0)
         return -1;
     return dev->ops->stream_sync(dev, s->options.compute, err);
 }
@@ -223,4 +288,9 @@ int saver_wait(struct saver *s, bool must_hold, struct error *err)
         return 0;
     return error_set(err, s->failure.code, "checkpoint of step %lld: %s", (long long)s->meta.step,
                      s->failure.text);
+}
+
+const char *saver_newest(const struct saver *s)
+{
+    return s->newest;
 }

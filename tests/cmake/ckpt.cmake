@@ -5,7 +5,7 @@ target_link_libraries(ckpt_fixture PRIVATE tandem_flags PUBLIC tandem_ckpt PkgCo
 tandem_test(ckpt_test ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_test.c ckpt_fixture)
 tandem_test(ckpt_weights_test ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_weights_test.c ckpt_fixture)
 tandem_test(ckpt_kill_test ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_kill_test.c ckpt_fixture)
-foreach(call write fsync rename renameat2 mkdir unlink remove close)
+foreach(call write pwrite ftruncate fsync rename renameat2 mkdir unlink remove close)
   target_link_options(ckpt_kill_test PRIVATE -Wl,--wrap=${call})
 endforeach()
 tandem_fuzz(safetensors_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/safetensors_fuzz.c tandem_ckpt)

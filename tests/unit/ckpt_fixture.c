@@ -119,3 +119,29 @@ struct ckpt_meta fixture_meta(int64_t step, int32_t attempt)
                               .attempt = attempt,
                               .loss = 1.0 / 3};
 }
+
+int fixture_save_part(const char *parent, const struct fixture *f, const struct ckpt_meta *meta,
+                      int32_t writer, int32_t num_writers, struct error *err)
+{
+    struct ckpt_state state = f->state;
+    struct ckpt_save *save;
+    state.replica_idx = writer;
+    state.num_replicas = num_writers;
+    if (ckpt_save_write(&save, parent, &state, meta, writer, num_writers, err) != 0) {
+        return -1;
+    }
+    int rc = ckpt_save_seal(save, err);
+    ckpt_save_free(save);
+    return rc;
+}
+
+void fixture_checkpoint(const char *parent, const struct fixture *f, int64_t step, char dir[256])
+{
+    struct ckpt_meta meta = fixture_meta(step, 1);
+    struct error err = {0};
+    int64_t bytes;
+    if (fixture_save_part(parent, f, &meta, 0, 1, &err) != 0 ||
+        ckpt_commit(parent, &meta, 1, dir, 256, &bytes, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+}

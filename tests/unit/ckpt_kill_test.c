@@ -75,6 +75,17 @@ int __wrap_close(int fd)
         return trouble() ? -1 : __real_##name args;                                                \
     }
 
+ssize_t __real_pwrite(int fd, const void *data, size_t len, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t len, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t len, off_t at)
+{
+    if (calls_left == 0 && __real_pwrite(fd, data, len / 2, at) < 0) {
+        return -1;
+    }
+    return trouble() ? -1 : __real_pwrite(fd, data, len, at);
+}
+
+WRAP(ftruncate, (int fd, off_t size), (fd, size))
 WRAP(rename, (const char *from, const char *to), (from, to))
 WRAP(renameat2, (int a, const char *from, int b, const char *to, unsigned flags),
      (a, from, b, to, flags))
@@ -113,7 +124,7 @@ static int try_save(const struct fixture *f, int64_t step, int32_t attempt, stru
     char dir[256];
     int64_t bytes;
     for (int32_t w = 0; w < 3; w++) {
-        if (ckpt_save_part(root, &f->state, &meta, w, 3, err) != 0) {
+        if (fixture_save_part(root, f, &meta, w, 3, err) != 0) {
             return -1;
         }
     }
@@ -259,7 +270,7 @@ static void a_sweep_killed_anywhere_loses_nothing(void **state)
         save(&at_20, 25, 1);
         snprintf(path, sizeof path, "%s/step-00000025-a1/COMPLETE", root);
         assert_int_equal(unlink(path), 0);
-        assert_int_equal(ckpt_save_part(root, &at_20.state, &meta, 0, 2, NULL), 0);
+        assert_int_equal(fixture_save_part(root, &at_20, &meta, 0, 2, NULL), 0);
         through = runs_through(n, sweep, NULL);
         assert_int_equal(newest_loads(&at_10, &at_20), 20);
         assert_int_equal(fs_remove_tree(root, NULL), 0);
@@ -272,16 +283,23 @@ static void a_sweep_killed_anywhere_loses_nothing(void **state)
 /* ---- exports -----------------------------------------------------------------------------------
  */
 
-static void export_now(const struct fixture *f)
+/* Step 1 is the older export's checkpoint, step 2 the newer one's. */
+static void export_step(const struct fixture *f, int64_t step)
 {
     ModelConfig config = MODEL_CONFIG__INIT;
-    char out[128];
+    char out[128], from[128];
     config.model_type = (char[]){"llama"};
     config.hidden_size = 12;
     snprintf(out, sizeof out, "%s/export", root);
-    if (ckpt_export_hf_shards(out, &f->state, &config, 2000, NULL) != 0) {
+    snprintf(from, sizeof from, "%s/ckpt/step-%08lld-a1", root, (long long)step);
+    if (ckpt_export_hf_shards(out, from, &f->table, &config, 2000, NULL) != 0) {
         _exit(1);
     }
+}
+
+static void export_newer(const struct fixture *f)
+{
+    export_step(f, 2);
 }
 
 static bool same_weights(const struct fixture *a, const struct fixture *b)
@@ -295,7 +313,7 @@ static void an_export_killed_anywhere_is_whole_or_absent(void **state)
 {
     (void)state;
     struct fixture older, newer, got;
-    char out[128];
+    char out[128], parent[128], dir[256];
     struct error err = {0};
     fixture_new(&older, DTYPE_F32, false, 3);
     fixture_new(&newer, DTYPE_F32, false, 4);
@@ -306,10 +324,13 @@ static void an_export_killed_anywhere_is_whole_or_absent(void **state)
             snprintf(root, sizeof root, "/tmp/tandem-kill-XXXXXX");
             assert_non_null(mkdtemp(root));
             snprintf(out, sizeof out, "%s/export", root);
+            snprintf(parent, sizeof parent, "%s/ckpt", root);
+            fixture_checkpoint(parent, &older, 1, dir);
+            fixture_checkpoint(parent, &newer, 2, dir);
             if (with_older) {
-                export_now(&older);
+                export_step(&older, 1);
             }
-            through = runs_through(n, export_now, &newer);
+            through = runs_through(n, export_newer, &newer);
             if (fs_exists(out)) {
                 if (ckpt_load_hf(NULL, out, &got.state, &err) != 0) {
                     fail_msg("%s", err.text);
@@ -319,7 +340,7 @@ static void an_export_killed_anywhere_is_whole_or_absent(void **state)
             } else {
                 assert_false(through);
             }
-            export_now(&newer);
+            export_newer(&newer);
             assert_int_equal(ckpt_load_hf(NULL, out, &got.state, &err), 0);
             assert_true(same_weights(&got, &newer));
             char left[140];

@@ -43,7 +43,7 @@ static void save_ok(struct fixture *f, int64_t step, int32_t attempt, int32_t wr
     struct error err = {0};
     int64_t bytes;
     for (int32_t w = writers; w-- > 0;) {
-        if (ckpt_save_part(root, &f->state, &meta, w, writers, &err) != 0) {
+        if (fixture_save_part(root, f, &meta, w, writers, &err) != 0) {
             fail_msg("%s", err.text);
         }
     }
@@ -352,7 +352,7 @@ static void the_sweep_takes_the_unfinished_only(void **state)
     fixture_new(&f, DTYPE_F32, true, 3);
     save_ok(&f, 10, 1, 2, dir);
     struct ckpt_meta meta = fixture_meta(20, 1);
-    assert_int_equal(ckpt_save_part(root, &f.state, &meta, 0, 2, &err), 0);
+    assert_int_equal(fixture_save_part(root, &f, &meta, 0, 2, &err), 0);
     save_ok(&f, 30, 1, 2, dir);
     snprintf(path, sizeof path, "%s/COMPLETE", dir);
     assert_int_equal(unlink(path), 0);
@@ -399,11 +399,11 @@ static void a_commit_needs_every_writers_part(void **state)
     struct ckpt_meta meta = fixture_meta(40, 1);
     fixture_new(&f, DTYPE_F32, true, 3);
     commit_fails(&meta, 2, ERR_NOT_FOUND, "step-00000040-a1.tmp");
-    assert_int_equal(ckpt_save_part(root, &f.state, &meta, 0, 2, &err), 0);
+    assert_int_equal(fixture_save_part(root, &f, &meta, 0, 2, &err), 0);
     commit_fails(&meta, 2, ERR_NOT_FOUND, "part-1.json");
-    assert_int_equal(ckpt_save_part(root, &f.state, &meta, 1, 3, &err), 0);
+    assert_int_equal(fixture_save_part(root, &f, &meta, 1, 3, &err), 0);
     commit_fails(&meta, 2, ERR_DATA_LOSS, "part-1.json: is of another save");
-    assert_int_equal(ckpt_save_part(root, &f.state, &meta, 1, 2, &err), 0);
+    assert_int_equal(fixture_save_part(root, &f, &meta, 1, 2, &err), 0);
     snprintf(path, sizeof path, "%s/step-00000040-a1.tmp/weights-1.safetensors", root);
     assert_int_equal(truncate(path, 100), 0);
     commit_fails(&meta, 2, ERR_DATA_LOSS, "weights-1.safetensors: has 100 bytes");
@@ -413,7 +413,7 @@ static void a_commit_needs_every_writers_part(void **state)
     assert_false(fs_exists(path));
     char dir[256];
     save_ok(&f, 40, 1, 2, dir);
-    assert_int_equal(ckpt_save_part(root, &f.state, &meta, 0, 1, &err), 0);
+    assert_int_equal(fixture_save_part(root, &f, &meta, 0, 1, &err), 0);
     commit_fails(&meta, 1, ERR_ALREADY_EXISTS, "is there already");
     assert_int_equal(ckpt_abandon(root, &meta, &err), 0);
     load_equals(dir, &f, 40);
@@ -430,7 +430,7 @@ static void a_loss_that_is_no_number_is_left_out(void **state)
     struct ckpt_meta meta = fixture_meta(1, 1), got;
     meta.loss = INFINITY;
     fixture_new(&f, DTYPE_F32, false, 3);
-    assert_int_equal(ckpt_save_part(root, &f.state, &meta, 0, 1, &err), 0);
+    assert_int_equal(fixture_save_part(root, &f, &meta, 0, 1, &err), 0);
     assert_int_equal(ckpt_commit(root, &meta, 1, dir, sizeof dir, &bytes, &err), 0);
     assert_int_equal(ckpt_load(dir, &f.state, &got, &err), 0);
     assert_true(isnan(got.loss));
@@ -447,11 +447,11 @@ static void a_save_that_cannot_write_says_where_and_leaves_no_part(void **state)
     fixture_new(&f, DTYPE_F32, true, 3);
     snprintf(path, sizeof path, "%s/step-00000001-a1.tmp/optim-0.safetensors/x", root);
     assert_int_equal(fs_mkdirs(path, 0700, &err), 0);
-    assert_int_equal(ckpt_save_part(root, &f.state, &meta, 0, 1, &err), -1);
+    assert_int_equal(fixture_save_part(root, &f, &meta, 0, 1, &err), -1);
     assert_non_null(strstr(err.text, "optim-0.safetensors"));
     snprintf(path, sizeof path, "%s/step-00000001-a1.tmp/weights-0.safetensors", root);
     assert_false(fs_exists(path));
-    assert_int_equal(ckpt_save_part("/proc/nowhere", &f.state, &meta, 0, 1, &err), -1);
+    assert_int_equal(fixture_save_part("/proc/nowhere", &f, &meta, 0, 1, &err), -1);
     fixture_free(&f);
 }
 

@@ -202,7 +202,10 @@ static void export_ok(const char *out, const struct fixture *f, const ModelConfi
                       int64_t shard_bytes)
 {
     struct error err = {0};
-    if (ckpt_export_hf_shards(out, &f->state, config, shard_bytes, &err) != 0) {
+    char dir[256];
+    static int64_t step;
+    fixture_checkpoint(root, f, ++step, dir);
+    if (ckpt_export_hf_shards(out, dir, &f->table, config, shard_bytes, &err) != 0) {
         fail_msg("%s", err.text);
     }
 }
@@ -255,14 +258,15 @@ static void an_export_that_fails_leaves_the_older_one(void **state)
     ModelConfig config = MODEL_CONFIG__INIT;
     struct fixture f;
     struct error err = {0};
-    char path[256];
+    char path[256], dir[256];
     config.model_type = (char[]){"llama"};
     fixture_new(&f, DTYPE_F32, false, 9);
-    assert_int_equal(ckpt_export_hf("/proc/nowhere/export", &f.state, &config, &err), -1);
+    fixture_checkpoint(root, &f, 1, dir);
+    assert_int_equal(ckpt_export_hf("/proc/nowhere/export", dir, &f.table, &config, &err), -1);
     assert_non_null(strstr(err.text, "export to /proc/nowhere/export"));
     snprintf(path, sizeof path, "%s/export/", root);
-    assert_int_equal(ckpt_export_hf(path, &f.state, &config, &err), -1);
-    assert_int_equal(ckpt_export_hf("", &f.state, &config, &err), -1);
+    assert_int_equal(ckpt_export_hf(path, dir, &f.table, &config, &err), -1);
+    assert_int_equal(ckpt_export_hf("", dir, &f.table, &config, &err), -1);
     fixture_free(&f);
 }
 
