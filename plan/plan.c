@@ -17,8 +17,6 @@
 #include "proto/text.h"
 
 #define NOTES_MAX 16
-/* The byte tokenizer's ids. */
-#define BYTE_VOCAB 256
 
 void plan_add_note(Plan *plan, const char *fmt, ...)
 {
@@ -98,30 +96,6 @@ static int check_model(const JobSpec *spec, const ModelConfig *config, struct er
     return layout_rules_check_model(spec, config, err);
 }
 
-static int check_source(const JobSpec *spec, const SourceSpec *source, const DataFacts *facts,
-                        const ModelConfig *config, struct error *err)
-{
-    if (strcmp(source->format, "text") == 0 && config->vocab_size < BYTE_VOCAB) {
-        return error_set(err, ERR_FAILED_PRECONDITION,
-                         "data.tokenizer: bytes makes ids 0 to %d, the model's vocab_size is %lld",
-                         BYTE_VOCAB - 1, (long long)config->vocab_size);
-    }
-    if (facts->max_token >= config->vocab_size) {
-        return error_set(err, ERR_FAILED_PRECONDITION,
-                         "data.train: %s holds token %lld, the model's vocab_size is %lld",
-                         source->path, (long long)facts->max_token, (long long)config->vocab_size);
-    }
-    int64_t seq_len = spec->training->seq_len;
-    if (plan_samples_per_epoch(facts, source, seq_len) < 1) {
-        return error_set(err, ERR_FAILED_PRECONDITION,
-                         "data.train: %s holds %lld tokens, one sample of training.seq_len %lld "
-                         "needs %lld",
-                         source->path, (long long)facts->num_tokens, (long long)seq_len,
-                         (long long)seq_len + 1);
-    }
-    return 0;
-}
-
 static int set_micro_batches(Plan *plan, struct error *err)
 {
     const TrainingSpec *t = plan->spec->training;
@@ -156,13 +130,6 @@ static int set_length(Plan *plan, struct error *err)
     return plan_total_steps(plan->spec, plan->samples_per_epoch, &plan->total_steps, err);
 }
 
-static void set_flops(Plan *plan)
-{
-    double mean_attended = ((double)plan->spec->training->seq_len + 1) / 2;
-    plan->has_flops_per_token = 1;
-    plan->flops_per_token = family_flops_per_token(plan->model->config, mean_attended);
-}
-
 static void add_notes(Plan *plan)
 {
     const TrainingSpec *t = plan->spec->training;
@@ -172,6 +139,7 @@ static void add_notes(Plan *plan)
     snprintf(words, sizeof words, passes < 999.5 ? "%.3g" : "%.0f", passes);
     plan_add_note(plan, "%s passes over the data (%lld samples of %lld tokens)", words,
                   (long long)plan->samples_per_epoch, (long long)t->seq_len);
+    plan_add_data_notes(plan);
     if (t->global_batch_size > plan->samples_per_epoch) {
         plan_add_note(plan,
                       "a step of %lld samples is more than one pass: samples repeat within it",
@@ -239,8 +207,8 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
     }
     plan->model->num_params = family_num_params(plan->model->config);
     for (size_t i = 0; i < in->num_train; i++) {
-        if (check_source(plan->spec, plan->spec->data->train[i], plan->train[i],
-                         plan->model->config, err) != 0) {
+        if (plan_check_source(plan->spec, plan->spec->data->train[i], plan->train[i],
+                              plan->model->config, err) != 0) {
             return -1;
         }
     }
@@ -254,7 +222,7 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
         place(plan, in, err) != 0) {
         return -1;
     }
-    set_flops(plan);
+    plan_set_flops(plan);
     plan_set_cost(plan, in->cluster);
     add_notes(plan);
     return 0;

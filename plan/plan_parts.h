@@ -9,6 +9,13 @@
 void plan_add_note(Plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void plan_add_unbuilt(Plan *plan, const char *line);
 
+/* Does a source go with job and model? */
+int plan_check_source(const JobSpec *spec, const SourceSpec *source, const DataFacts *facts,
+                      const ModelConfig *config, struct error *err);
+/* FLOPs of a token: the mean of the positions that it attends to is the data's own. */
+void plan_set_flops(Plan *plan);
+void plan_add_data_notes(Plan *plan);
+
 /* Parameter table; stages with their layers, flat size, buckets and, where the runtime can run it,
  * actions. */
 int plan_set_stages(Plan *plan, struct error *err);

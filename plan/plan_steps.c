@@ -7,9 +7,18 @@
 /* Far above any run, far below where doubles lose whole numbers. */
 #define STEPS_MAX 1e12
 
+/* A format without a name is one of windows. */
+static bool is_rows(const SourceSpec *source)
+{
+    return source->format && strcmp(source->format, "tokenized-jsonl") == 0;
+}
+
 int64_t plan_samples_per_epoch(const DataFacts *data, const SourceSpec *source, int64_t seq_len)
 {
     ASSERT(seq_len >= 1 && seq_len < INT64_MAX);
+    if (is_rows(source)) {
+        return data->num_rows;
+    }
     if (data->num_tokens < 1) {
         return 0;
     }
@@ -23,7 +32,7 @@ bool plan_can_ignore_targets(const Plan *plan)
 {
     const DataSpec *data = plan->spec->data;
     for (size_t i = 0; i < data->n_train; i++) {
-        if (strcmp(data->train[i]->format, "tokenized-jsonl") == 0) {
+        if (is_rows(data->train[i])) {
             return true;
         }
     }

@@ -142,6 +142,15 @@ static int check_sources(const JobSpec *spec, struct error *err)
                          "data.train: %zu sources: mixing sources is not built yet; use 1",
                          spec->data->n_train);
     }
+    for (size_t i = 0; i < spec->data->n_train; i++) {
+        const SourceSpec *source = spec->data->train[i];
+        if (strcmp(source->format, "tokenized-jsonl") == 0 && strcmp(source->window, "T") != 0) {
+            return error_set(err, ERR_INVALID_ARGUMENT,
+                             "data.train.%zu.window: %s: a row of tokenized-jsonl is a sample as "
+                             "it is; leave window out",
+                             i, source->window);
+        }
+    }
     return 0;
 }
 

@@ -33,7 +33,8 @@ int formats_parse(const char *word, enum data_format *out, struct error *err)
         }
     }
     return error_set(err, ERR_INVALID_ARGUMENT,
-                     "\"%.64s\" is not a data format; text, u16 and u32 are", word);
+                     "\"%.64s\" is not a data format; text, u16, u32 and tokenized-jsonl are",
+                     word);
 }
 
 static int open_file(struct token_file *f, const struct roots *roots, struct error *err)

@@ -41,13 +41,11 @@ void packed_row_free(struct packed_row *row)
 
 /* ---- the line -------------------------------------------------------------------------------- */
 
-#define NOT_KNOWN ((int64_t)1 << 31)
-
 /* "what from 0 to limit - 1 (the model's key is limit)". */
 static void range_words(char *out, size_t size, const char *what, int64_t limit, const char *key)
 {
     int n = snprintf(out, size, "%s from 0 to %lld", what, (long long)limit - 1);
-    if (limit != NOT_KNOWN) {
+    if (limit != PACKED_ROW_ANY) {
         snprintf(out + n, size - (size_t)n, " (the model's %s is %lld)", key, (long long)limit);
     }
 }
@@ -78,7 +76,7 @@ static int read_list(struct packed_row *row, enum key key, struct row_json *j,
         range_words(wants, sizeof wants, "a position", rule.limit, "max_position_embeddings");
         break;
     case KEY_SEGMENTS:
-        rule.limit = NOT_KNOWN;
+        rule.limit = PACKED_ROW_ANY;
         rule.also = -1;
         range_words(wants, sizeof wants, "-1 (padding) or a document's number", rule.limit, "");
         break;

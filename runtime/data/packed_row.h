@@ -20,7 +20,10 @@
 /* Of a row, whatever the job's seq_len. */
 #define PACKED_ROW_MAX_TOKENS ((int64_t)1 << 24)
 
-/* What a row may have; each at most 2^31, which stands for: not known. */
+/* A vocabulary, or positions, of any size. */
+#define PACKED_ROW_ANY ((int64_t)1 << 31)
+
+/* What a row may have. */
 struct packed_limits {
     int64_t max_tokens; /* training.seq_len; at most PACKED_ROW_MAX_TOKENS, which stands for none */
     int64_t vocab_size; /* ids and targets are below it */

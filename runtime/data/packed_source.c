@@ -39,7 +39,7 @@ static int check_expected(const struct packed_source *s, const struct packed_sou
 
 static int set_up(struct packed_source *s, const struct packed_source_options *o, struct error *err)
 {
-    const int64_t any = (int64_t)1 << 31;
+    const int64_t any = PACKED_ROW_ANY;
     struct row_file_options file = {.path = o->path, .roots = o->roots};
     int64_t row_bytes = LISTS * o->seq_len * (int64_t)sizeof(int32_t);
     int64_t slots = PACKED_SOURCE_CACHE_BYTES / row_bytes;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/data/formats.h"
+#include "runtime/probe/rows.h"
 
 /* Enough to find a file of the wrong type or tokenizer; the loader checks every token it reads. */
 #define SCAN_TOKENS_MAX ((int64_t)8 << 20)
@@ -33,15 +34,19 @@ static int fill(DataFacts *facts, const struct roots *roots, const SourceSpec *s
 {
     enum data_format format;
     struct token_file *file;
-    if (formats_parse(source->format ? source->format : "", &format, err) != 0) {
+    const char *word = source->format ? source->format : "";
+    facts->path = strdup(source->path);
+    facts->format = strdup(word);
+    ASSERT(facts->path && facts->format);
+    if (strcmp(word, "tokenized-jsonl") == 0) {
+        return rows_probe(roots, source->path, facts, err) == 0 ? 0 : error_wrap(err, "data.train");
+    }
+    if (formats_parse(word, &format, err) != 0) {
         return error_wrap(err, "data.train: format");
     }
     if (formats_open(&file, roots, source->path, format, err) != 0) {
         return error_wrap(err, "data.train");
     }
-    facts->path = strdup(source->path);
-    facts->format = strdup(source->format);
-    ASSERT(facts->path && facts->format);
     facts->has_size_bytes = facts->has_num_tokens = facts->has_max_token = 1;
     facts->size_bytes = formats_size_bytes(file);
     facts->num_tokens = formats_num_tokens(file);

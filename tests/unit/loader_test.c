@@ -398,7 +398,9 @@ static void options_that_make_no_sense_are_refused_by_name(void **state)
     open_fails(&o, ERR_INVALID_ARGUMENT, "global_batch_size is -1");
     o = base(4, 6);
     o.format = "jsonl";
-    open_fails(&o, ERR_INVALID_ARGUMENT, "\"jsonl\" is not a data format; text, u16 and u32 are");
+    open_fails(&o, ERR_INVALID_ARGUMENT,
+               "\"jsonl\" is not a data format; text, u16, u32 and "
+               "tokenized-jsonl are");
     o = base(4, 6);
     o.window = "2T";
     open_fails(&o, ERR_INVALID_ARGUMENT, "window is \"2T\"; T and T+1 are possible");

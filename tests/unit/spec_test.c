@@ -184,6 +184,8 @@ static const struct {
      "change the layout"},
     {"training.precision=fp64|resources.backend=cpu",
      "resources.backend: cpu: computes in fp32 only; with precision fp64 use ref or auto"},
+    {"data.train.0.format=tokenized-jsonl|data.train.0.window=T+1",
+     "data.train.0.window: T+1: a row of tokenized-jsonl is a sample as it is; leave window out"},
     /* Not built. */
     {"model.from_checkpoint=a@5",
      "model.from_checkpoint: starting from another job's checkpoint is not built yet; leave it "
@@ -191,7 +193,7 @@ static const struct {
     {"data.tokenizer=/t/tokenizer.json",
      "data.tokenizer: /t/tokenizer.json: a tokenizer other than bytes is not built yet; use bytes"},
     {"data.train.0.format=jsonl",
-     "data.train.0.format: jsonl: not built yet; use text, u16 or u32"},
+     "data.train.0.format: jsonl: not built yet; use text, u16, u32 or tokenized-jsonl"},
     {"data.train.0.weight=2", "data.train.0.weight: 2: weighting of sources is not built yet; use "
                               "1"},
     {"data.train.1.path=/e|data.train.1.format=u16",

@@ -1,0 +1,99 @@
+/* Do data and model go together, and what does the data make of a step? */
+#include "plan/plan.h"
+
+#include <string.h>
+
+#include "model/family.h"
+#include "plan/plan_parts.h"
+
+/* The byte tokenizer's ids. */
+#define BYTE_VOCAB 256
+
+/* Rows of packed documents; the limits of each row are checked again when it is read. */
+static int check_rows(const JobSpec *spec, const SourceSpec *source, const DataFacts *facts,
+                      const ModelConfig *config, struct error *err)
+{
+    int64_t seq_len = spec->training->seq_len;
+    if (facts->longest_row > seq_len) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "data.train: %s:%lld: the row has %lld tokens, training.seq_len is %lld; "
+                         "cut the row, or raise seq_len",
+                         source->path, (long long)facts->longest_row_line,
+                         (long long)facts->longest_row, (long long)seq_len);
+    }
+    if (facts->max_position >= config->max_position_embeddings) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "data.train: %s holds position %lld, the model's "
+                         "max_position_embeddings is %lld",
+                         source->path, (long long)facts->max_position,
+                         (long long)config->max_position_embeddings);
+    }
+    if (facts->num_targets < 1 && facts->scanned_rows == facts->num_rows) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "data.train: %s: every label of its %lld rows is -100, so there is "
+                         "nothing to learn",
+                         source->path, (long long)facts->num_rows);
+    }
+    return 0;
+}
+
+int plan_check_source(const JobSpec *spec, const SourceSpec *source, const DataFacts *facts,
+                      const ModelConfig *config, struct error *err)
+{
+    if (strcmp(source->format, "text") == 0 && config->vocab_size < BYTE_VOCAB) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "data.tokenizer: bytes makes ids 0 to %d, the model's vocab_size is %lld",
+                         BYTE_VOCAB - 1, (long long)config->vocab_size);
+    }
+    if (facts->max_token >= config->vocab_size) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "data.train: %s holds token %lld, the model's vocab_size is %lld",
+                         source->path, (long long)facts->max_token, (long long)config->vocab_size);
+    }
+    int64_t seq_len = spec->training->seq_len;
+    if (plan_samples_per_epoch(facts, source, seq_len) < 1) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "data.train: %s holds %lld tokens, one sample of training.seq_len %lld "
+                         "needs %lld",
+                         source->path, (long long)facts->num_tokens, (long long)seq_len,
+                         (long long)seq_len + 1);
+    }
+    return facts->num_rows > 0 ? check_rows(spec, source, facts, config, err) : 0;
+}
+
+/* Facts of packed rows, NULL where the data is no such. */
+static const DataFacts *rows_of(const Plan *plan)
+{
+    const DataFacts *facts = plan->train[0];
+    return facts->num_rows > 0 && facts->num_tokens > 0 ? facts : NULL;
+}
+
+void plan_set_flops(Plan *plan)
+{
+    const DataFacts *rows = rows_of(plan);
+    double causal = ((double)plan->spec->training->seq_len + 1) / 2;
+    /* Packed: the documents' own. */
+    double mean_attended = rows && rows->mean_attended > 0 ? rows->mean_attended : causal;
+    plan->has_flops_per_token = 1;
+    plan->flops_per_token = family_flops_per_token(plan->model->config, mean_attended);
+}
+
+void plan_add_data_notes(Plan *plan)
+{
+    const DataFacts *rows = rows_of(plan);
+    if (!rows) {
+        return;
+    }
+    double scanned = (double)rows->scanned_rows, tokens = (double)rows->num_tokens;
+    plan_add_note(plan,
+                  "rows hold %.4g of %lld tokens on average; %.3g %% of the tokens have a target, "
+                  "and one attends to %.4g on average",
+                  tokens / scanned, (long long)plan->spec->training->seq_len,
+                  100.0 * (double)rows->num_targets / tokens, rows->mean_attended);
+    if (rows->scanned_rows < rows->num_rows) {
+        plan_add_note(plan,
+                      "only the first %lld of %lld rows were looked at; the others are "
+                      "checked as they are read",
+                      (long long)rows->scanned_rows, (long long)rows->num_rows);
+    }
+}
