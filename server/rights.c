@@ -13,7 +13,7 @@ enum role rights_role(const char *word)
             return (enum role)i;
         }
     }
-    return ROLE_NONE;
+    return ROLE_UNKNOWN;
 }
 
 const char *rights_role_name(enum role role)
@@ -37,7 +37,7 @@ enum role rights_needed(enum method_access access)
     case METHOD_WORKER:
         break;
     }
-    return ROLE_NONE;
+    return ROLE_UNKNOWN;
 }
 
 bool rights_is_admin(const struct caller *who)

@@ -10,12 +10,12 @@
 #include "server/rpc/server.h"
 #include "server/store/rows.h"
 
-enum role { ROLE_NONE, ROLE_VIEWER, ROLE_MEMBER, ROLE_TENANT_ADMIN, ROLE_ADMIN };
+enum role { ROLE_UNKNOWN, ROLE_VIEWER, ROLE_MEMBER, ROLE_TENANT_ADMIN, ROLE_ADMIN };
 
-/* ROLE_NONE: not the word of a role. */
+/* ROLE_UNKNOWN: not the word of a role. */
 enum role rights_role(const char *word);
 const char *rights_role_name(enum role role);
-/* The lowest role that may call a method of that access; ROLE_NONE: not for users. */
+/* The lowest role that may call a method of that access; ROLE_UNKNOWN: not for users. */
 enum role rights_needed(enum method_access access);
 
 bool rights_is_admin(const struct caller *who);

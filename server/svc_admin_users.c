@@ -127,7 +127,7 @@ static int save_user(struct controller *c, struct mail *m, const struct user_row
 static int check_role(const struct caller *who, const char *word, struct error *err)
 {
     enum role role = rights_role(word);
-    if (role == ROLE_NONE) {
+    if (role == ROLE_UNKNOWN) {
         return error_set(err, ERR_INVALID_ARGUMENT,
                          "role: viewer, member, tenant-admin or admin, not \"%.32s\"", word);
     }

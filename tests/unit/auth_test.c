@@ -135,9 +135,9 @@ static void each_role_has_the_rights_of_those_below(void **state)
         assert_int_equal(rights_role(rights_role_name((enum role)role)), role);
         assert_int_equal(rights_needed(accesses[role - 1]), role);
     }
-    assert_int_equal(rights_role("root"), ROLE_NONE);
-    assert_int_equal(rights_role(""), ROLE_NONE);
-    assert_int_equal(rights_role(NULL), ROLE_NONE);
+    assert_int_equal(rights_role("root"), ROLE_UNKNOWN);
+    assert_int_equal(rights_role(""), ROLE_UNKNOWN);
+    assert_int_equal(rights_role(NULL), ROLE_UNKNOWN);
 }
 
 static void names_are_short_and_plain(void **state)
