@@ -11,7 +11,7 @@
 
 /* Rows of packed documents; the limits of each row are checked again when it is read. */
 static int check_rows(const JobSpec *spec, const SourceSpec *source, const DataFacts *facts,
-                      const ModelConfig *config, struct error *err)
+                      struct error *err)
 {
     int64_t seq_len = spec->training->seq_len;
     if (facts->longest_row > seq_len) {
@@ -21,12 +21,12 @@ static int check_rows(const JobSpec *spec, const SourceSpec *source, const DataF
                          source->path, (long long)facts->longest_row_line,
                          (long long)facts->longest_row, (long long)seq_len);
     }
-    if (facts->max_position >= config->max_position_embeddings) {
+    if (facts->max_position >= seq_len) {
         return error_set(err, ERR_FAILED_PRECONDITION,
-                         "data.train: %s holds position %lld, the model's "
-                         "max_position_embeddings is %lld",
-                         source->path, (long long)facts->max_position,
-                         (long long)config->max_position_embeddings);
+                         "data.train: %s holds position %lld; with training.seq_len %lld it may be "
+                         "%lld at most: positions begin at 0 in each document",
+                         source->path, (long long)facts->max_position, (long long)seq_len,
+                         (long long)seq_len - 1);
     }
     if (facts->num_targets < 1 && facts->scanned_rows == facts->num_rows) {
         return error_set(err, ERR_FAILED_PRECONDITION,
@@ -58,7 +58,7 @@ int plan_check_source(const JobSpec *spec, const SourceSpec *source, const DataF
                          source->path, (long long)facts->num_tokens, (long long)seq_len,
                          (long long)seq_len + 1);
     }
-    return facts->num_rows > 0 ? check_rows(spec, source, facts, config, err) : 0;
+    return facts->num_rows > 0 ? check_rows(spec, source, facts, err) : 0;
 }
 
 /* Facts of packed rows, NULL where the data is no such. */

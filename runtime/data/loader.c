@@ -126,7 +126,6 @@ static int open_rows(struct loader *l, const struct loader_options *o, struct er
         .roots = o->roots,
         .seq_len = o->seq_len,
         .vocab_size = o->vocab_size,
-        .max_positions = o->max_positions,
         .rows_a_step = l->num_rows,
         .expected_rows = o->expected_rows,
         .expected_bytes = o->expected_bytes,

@@ -37,7 +37,6 @@ struct loader_options {
     int64_t expected_tokens;
     /* The same of rows. */
     int64_t expected_rows, expected_bytes;
-    int64_t max_positions; /* of the model: a row's positions are below it; 0 = not known */
 };
 
 /* The file must not shrink, one of rows not change at all (checked at each read). */
@@ -59,7 +58,7 @@ bool loader_can_ignore(const struct loader *l);
 struct host_batch {
     int32_t *ids;
     int32_t *targets;   /* already shifted; -100 = ignored */
-    int32_t *positions; /* packed alone; restart in each document */
+    int32_t *positions; /* packed alone; restart in each document; below seq_len */
     int32_t *segments;  /* packed alone; attention stays within equal ones of a row */
 };
 /* step counts from 1, micro_batch from 0. */

@@ -28,7 +28,6 @@ int loader_options_from_plan(struct loader_options *out, const Plan *plan, int32
         .data_rank = mesh_coord(plan->mesh, rank).data,
         .data_size = (int32_t)plan->mesh->data,
         .micro_batch_size = spec->training->micro_batch_size,
-        .max_positions = plan->model->config->max_position_embeddings,
     };
     bool rows = out->format && strcmp(out->format, "tokenized-jsonl") == 0;
     if (facts && rows) {

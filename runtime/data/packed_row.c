@@ -41,12 +41,12 @@ void packed_row_free(struct packed_row *row)
 
 /* ---- the line -------------------------------------------------------------------------------- */
 
-/* "what from 0 to limit - 1 (the model's key is limit)". */
+/* "what from 0 to limit - 1 (key is limit)". */
 static void range_words(char *out, size_t size, const char *what, int64_t limit, const char *key)
 {
     int n = snprintf(out, size, "%s from 0 to %lld", what, (long long)limit - 1);
     if (limit != PACKED_ROW_ANY) {
-        snprintf(out + n, size - (size_t)n, " (the model's %s is %lld)", key, (long long)limit);
+        snprintf(out + n, size - (size_t)n, " (%s is %lld)", key, (long long)limit);
     }
 }
 
@@ -64,16 +64,17 @@ static int read_list(struct packed_row *row, enum key key, struct row_json *j,
     switch (key) {
     case KEY_IDS:
         rule.limit = limits->vocab_size;
-        range_words(wants, sizeof wants, "an id", rule.limit, "vocab_size");
+        range_words(wants, sizeof wants, "an id", rule.limit, "the model's vocab_size");
         break;
     case KEY_LABELS:
         rule.limit = limits->vocab_size;
         rule.also = PACKED_ROW_IGNORED;
-        range_words(wants, sizeof wants, "-100 (no target) or an id", rule.limit, "vocab_size");
+        range_words(wants, sizeof wants, "-100 (no target) or an id", rule.limit,
+                    "the model's vocab_size");
         break;
     case KEY_POSITIONS:
         rule.limit = limits->max_positions;
-        range_words(wants, sizeof wants, "a position", rule.limit, "max_position_embeddings");
+        range_words(wants, sizeof wants, "a position", rule.limit, "training.seq_len");
         break;
     case KEY_SEGMENTS:
         rule.limit = PACKED_ROW_ANY;

@@ -49,7 +49,7 @@ static int set_up(struct packed_source *s, const struct packed_source_options *o
     s->limits = (struct packed_limits){
         .max_tokens = o->seq_len < PACKED_ROW_MAX_TOKENS ? o->seq_len : PACKED_ROW_MAX_TOKENS,
         .vocab_size = o->vocab_size > 0 && o->vocab_size < any ? o->vocab_size : any,
-        .max_positions = o->max_positions > 0 && o->max_positions < any ? o->max_positions : any,
+        .max_positions = o->seq_len < any ? o->seq_len : any,
     };
     s->slots = malloc((size_t)s->num_slots * sizeof *s->slots);
     s->lists = malloc((size_t)(s->num_slots * row_bytes));

@@ -14,9 +14,8 @@ struct packed_source_options {
     const char *path;
     const struct roots *roots; /* borrowed for the open */
     int64_t seq_len;
-    int64_t vocab_size;    /* 0 = any below 2^31 */
-    int64_t max_positions; /* 0 = any below 2^31 */
-    int64_t rows_a_step;   /* of this rank */
+    int64_t vocab_size;  /* 0 = any below 2^31 */
+    int64_t rows_a_step; /* of this rank */
     /* As the file was when the job was planned; 0 = not known. */
     int64_t expected_rows, expected_bytes;
 };

@@ -177,8 +177,7 @@ static const struct {
     {"{\"input_ids\":[1],\"labels\":[-101]}", "labels[0] is -101"},
     {"{\"input_ids\":[1],\"labels\":[1],\"position_ids\":[-1]}", "position_ids[0] is -1; wants"},
     {"{\"input_ids\":[1],\"labels\":[1],\"position_ids\":[16]}",
-     "position_ids[0] is 16; wants a position from 0 to 15 (the model's max_position_embeddings is "
-     "16)"},
+     "position_ids[0] is 16; wants a position from 0 to 15 (training.seq_len is 16)"},
     {"{\"input_ids\":[1],\"labels\":[1],\"segment_ids\":[-2]}", "segment_ids[0] is -2; wants"},
     {"{\"input_ids\":[1],\"labels\":[-100],\"segment_ids\":[-1]}", "nothing but padding"},
     {"{\"input_ids\":[1],\"labels\":[1],\"segment_ids\":[2147483648]}", "segment_ids[0] is"},
