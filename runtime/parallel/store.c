@@ -146,11 +146,6 @@ const struct flat_range *store_owned(const struct store *s, int32_t *num)
     return s->owned;
 }
 
-bool store_is_replica(const struct store *s)
-{
-    return s->o.axes->replica_idx > 0;
-}
-
 /* ---- waits ----------------------------------------------------------------------------------- */
 
 int store_follow(struct store *s, struct event *e, struct stream *from, struct stream *to,

@@ -60,10 +60,8 @@ struct store_view {
 enum store_part { STORE_WEIGHTS, STORE_GRADS, STORE_EXP_AVG, STORE_EXP_AVG_SQ };
 struct store_view store_view(const struct store *s, enum store_part part);
 /* The elements whose optimizer step is this rank's (all with stage 0), with their places in the
- * moments, and whether another data rank does the same ones first (then this rank doesn't count
- * them in the norm). */
+ * moments. Replicas of a shard (axes) have the same ones. */
 const struct flat_range *store_owned(const struct store *s, int32_t *num);
-bool store_is_replica(const struct store *s);
 
 /* ---- actions (plans.proto: ActionKind) ---- */
 
@@ -83,8 +81,9 @@ int store_reduce_words(struct store *s, double *words, int64_t n, const char *wh
 /* Makes compute wait for all reduces that were started; the first failed collective's error. */
 int store_wait(struct store *s, struct error *err);
 /* *out (host) = L2 norm of the gradients of the whole model, every logical element once: what a
- * tensor rank holds as well as another is counted by one, a tied embedding has one place. All ranks
- * call it and get the same bits. After store_wait. */
+ * tensor rank holds as well as another is counted by one, what replicas of a shard hold by each of
+ * them in part, and a tied embedding has one place. All ranks call it and get the same bits. After
+ * store_wait. */
 int store_norm(struct store *s, double *out, struct error *err);
 /* Step n = 1.. over the owned elements (runtime/optim). Gradients are multiplied by grad_scale. */
 int store_optimizer_step(struct store *s, int64_t n, double lr, double grad_scale,

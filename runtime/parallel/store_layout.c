@@ -195,12 +195,18 @@ int store_open_optimizer(struct store *s, struct error *err)
     return rc;
 }
 
-/* What a tensor rank holds as well as another one is counted by one of them; what replicas of a
- * shard hold, by the first. */
+/* What a tensor rank holds as well as another one is counted by one of them. */
 static bool is_counted(const struct store *s, const struct param *p)
 {
-    return !store_is_replica(s) &&
-           pieces_counted(p, s->o.plan->mesh->tensor, s->o.axes->coord.tensor);
+    return pieces_counted(p, s->o.plan->mesh->tensor, s->o.axes->coord.tensor);
+}
+
+/* Replicas of a shard hold the same sums: each counts a part of every run. */
+static struct store_count replica_part(const struct store *s, struct store_count run)
+{
+    int64_t num = s->o.axes->num_replicas, idx = s->o.axes->replica_idx;
+    int64_t begin = run.numel * idx / num, end = run.numel * (idx + 1) / num;
+    return (struct store_count){run.at + begin, end - begin};
 }
 
 int store_open_norm(struct store *s, struct error *err)
@@ -220,6 +226,8 @@ int store_open_norm(struct store *s, struct error *err)
         else
             s->counts[s->num_counts++] = (struct store_count){at, e.numel};
     }
+    for (int32_t i = 0; i < s->num_counts; i++)
+        s->counts[i] = replica_part(s, s->counts[i]);
     s->squares = store_alloc(s, (size_t)(s->num_counts + 1) * sizeof(*s->squares), false);
     if (s->squares == NULL)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the norm");

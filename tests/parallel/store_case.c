@@ -252,7 +252,7 @@ static int stop(struct rank *r)
 {
     r->stopped = true;
     if (!r->c->spec.silently)
-        comm_host_abort(r->world, "the test stopped rank 1");
+        comm_host_abort(r->world, "the test stopped a rank");
     return error_set(&r->err, ERR_ABORTED, "stopped");
 }
 
@@ -343,9 +343,10 @@ static const char *spec_text(const struct store_case_spec *s)
     static char text[256];
     snprintf(text, sizeof text,
              "data %d tensor %d zero %d shard_size %d micro_batches %d steps %d blocks %d "
-             "kv_heads %d%s%s",
+             "kv_heads %d rows %d%s%s; TANDEM_SEED=%llu",
              s->data, s->tensor, s->zero_stage, s->shard_size, s->micro_batches, s->steps,
-             s->blocks, s->kv_heads, s->tied ? " tied" : "", s->adamw ? " adamw" : "");
+             s->blocks, s->kv_heads, s->rows, s->tied ? " tied" : "", s->adamw ? " adamw" : "",
+             (unsigned long long)s->seed);
     return text;
 }
 

@@ -21,6 +21,7 @@ struct store_case_spec {
     bool adamw;            /* sgd */
     bool ones;             /* every contribution to a gradient is 1 */
     int64_t deadline_ms;   /* 60000 */
+    uint64_t seed;         /* that it was drawn with: for messages */
     /* Rank `stops - 1` leaves in the first backward pass, saying so, or without a word. */
     int32_t stops;
     bool silently;

@@ -122,6 +122,12 @@ static bool is_padding(const struct store_case *c, const struct param *p, int32_
     return t * p->numel + (i - p->offset) >= p->shape[0] * width;
 }
 
+/* The same element in every layout of the buffers. */
+static uint64_t name_of(const struct store_case *c, const struct param *p, int64_t idx)
+{
+    return (uint64_t)(p - c->table.params) << 32 | (uint64_t)(idx - p->offset);
+}
+
 static bool is_alike(const struct param *p)
 {
     return !p->tensor_shard && p->sum == PARAM_SUM_NONE;
@@ -138,7 +144,7 @@ double store_case_grad(const struct store_case *c, int32_t step, int32_t data, i
     key = key * 64 + (uint64_t)data;
     key = key * 64 + (uint64_t)micro;
     key = (key * 64 + (uint64_t)step) * 2 + (uint64_t)use;
-    return draw(key + 1000, (uint64_t)idx);
+    return draw(key + 1000, name_of(c, p, idx));
 }
 
 bool store_case_uses(const struct store_case *c, int32_t unit, const struct param *p, int32_t *use)
@@ -281,7 +287,8 @@ static void want_start(struct store_case *c)
         for (int32_t t = 0; t < c->spec.tensor; t++)
             for (int64_t i = p->offset; i < p->offset + p->numel; i++)
                 store_case_at(c, c->weights, 0, t)[i] =
-                    is_padding(c, p, t, i) ? 0.0 : draw((uint64_t)part_of(c, p, t), (uint64_t)i);
+                    is_padding(c, p, t, i) ? 0.0
+                                           : draw((uint64_t)part_of(c, p, t), name_of(c, p, i));
     }
 }
 

@@ -7,8 +7,12 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
+#include "tests/effort.h"
 #include "tests/parallel/store_case.h"
 
 static void one_rank_keeps_what_it_was_given(void **state)
@@ -98,6 +102,136 @@ static void large_buckets_are_summed_where_they_lie(void **state)
                                                  .tied = stage & 1});
 }
 
+static bool is_near(double got, double want)
+{
+    return fabs(got - want) <= 1e-12 * want;
+}
+
+/* [11] A group of one doesn't add its own sum to itself: with every contribution 1, m micro-batches
+ * give m, not 2^n. */
+static void a_reduce_group_of_one_adds_linearly(void **state)
+{
+    (void)state;
+    for (int32_t stage = 0; stage <= 3; stage++)
+        for (int32_t m = 1; m <= 6; m++) {
+            struct store_case_spec alone = {.zero_stage = stage, .micro_batches = m, .ones = true};
+            struct store_case_result r = store_case_run(&alone);
+            assert_true(is_near(r.norm, m * sqrt((double)r.num_elements)));
+            struct store_case_spec blocks = alone;
+            blocks.data = 3;
+            blocks.shard_size = 1;
+            r = store_case_run(&blocks);
+            assert_true(is_near(r.norm, 3 * m * sqrt((double)r.num_elements)));
+        }
+}
+
+/* [20] However the state is shared out, the norm is the same one; and every element is in it once.
+ */
+static void all_ways_of_sharing_have_the_same_norm(void **state)
+{
+    (void)state;
+    static const int32_t ways[][2] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {1, 2}, {2, 2}, {3, 2},
+                                      {1, 3}, {2, 3}, {3, 3}, {1, 1}, {2, 1}, {3, 1}};
+    for (int32_t tensor = 1; tensor <= 3; tensor += 2) {
+        double first = 0.0;
+        for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+            struct store_case_spec spec = {.data = 6,
+                                           .tensor = tensor,
+                                           .kv_heads = 1,
+                                           .micro_batches = 3,
+                                           .zero_stage = ways[i][0],
+                                           .shard_size = ways[i][1]};
+            double norm = store_case_run(&spec).norm;
+            first = i == 0 ? norm : first;
+            assert_true(is_near(norm, first));
+        }
+    }
+}
+
+/* [24] A tied embedding is used twice: both contributions are there, once each. */
+static void a_parameter_used_twice_has_both_contributions_once(void **state)
+{
+    (void)state;
+    for (int32_t stage = 0; stage <= 3; stage++) {
+        struct store_case_spec spec = {
+            .data = 3, .zero_stage = stage, .micro_batches = 2, .ones = true, .tied = true};
+        struct store_case_result r = store_case_run(&spec);
+        double tied = 37 * 3, other = (double)r.num_elements - tied;
+        assert_true(is_near(r.norm, 3 * 2 * sqrt(other + 4 * tied)));
+    }
+}
+
+/* Any layout, drawn; TANDEM_SEED draws one again. */
+static struct store_case_spec drawn_spec(uint64_t seed)
+{
+    int32_t v[12];
+    for (uint64_t i = 0; i < 12; i++)
+        v[i] = (int32_t)(rng_u64(seed, 99, i) % 5040);
+    struct store_case_spec s = {
+        .data = 1 + v[0] % 7,
+        .tensor = 1 + v[1] % 4,
+        .zero_stage = v[2] % 4,
+        .micro_batches = 1 + v[4] % 4,
+        .steps = 1 + v[5] % 3,
+        .blocks = 1 + v[6] % 4,
+        .tied = v[8] % 2,
+        .adamw = v[9] % 2,
+        .rows = v[10] % 8 == 0 ? 50 : 1,
+    };
+    int32_t size = 1 + v[3] % s.data, heads = 1 + v[7] % s.tensor;
+    s.shard_size = s.data % size == 0 ? size : 0;
+    s.kv_heads = s.tensor % heads == 0 ? heads : s.tensor;
+    return s;
+}
+
+static void drawn_layouts_sum_to_the_bit(void **state)
+{
+    (void)state;
+    const char *again = getenv("TANDEM_SEED");
+    uint64_t first = again != NULL ? strtoull(again, NULL, 0) : 1;
+    uint64_t num = again != NULL ? 1 : (uint64_t)effort(3000, 100, 12);
+    for (uint64_t seed = first; seed < first + num; seed++) {
+        struct store_case_spec spec = drawn_spec(seed);
+        spec.seed = seed;
+        store_case_run(&spec);
+    }
+}
+
+/* The others end with an error that names the rank, in whatever they wait just then, and can be
+ * taken down. */
+static void a_rank_that_gives_up_takes_the_others_with_it(void **state)
+{
+    (void)state;
+    for (int32_t stage = 0; stage <= 3; stage++)
+        for (int32_t stops = 1; stops <= 4; stops++) {
+            struct store_case_spec spec = {.data = 4,
+                                           .shard_size = 2,
+                                           .zero_stage = stage,
+                                           .micro_batches = 2,
+                                           .blocks = 3,
+                                           .stops = stops};
+            struct store_case_result r = store_case_run(&spec);
+            assert_int_equal(r.num_failed, 3);
+            assert_non_null(strstr(r.error, "the test stopped"));
+        }
+}
+
+static void a_rank_that_goes_silently_is_named_at_the_deadline(void **state)
+{
+    (void)state;
+    for (int32_t stage = 0; stage <= 3; stage++) {
+        struct store_case_spec spec = {.data = 3,
+                                       .tensor = stage == 2 ? 2 : 1,
+                                       .zero_stage = stage,
+                                       .stops = 2,
+                                       .silently = true,
+                                       .deadline_ms = 300};
+        struct store_case_result r = store_case_run(&spec);
+        assert_int_equal(r.num_failed, spec.data * spec.tensor - 1);
+        assert_non_null(strstr(r.error, "did not come to"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +242,12 @@ int main(void)
         cmocka_unit_test(hybrid_adds_the_blocks_once_a_step),
         cmocka_unit_test(partial_gradients_are_summed_as_their_tags_say),
         cmocka_unit_test(large_buckets_are_summed_where_they_lie),
+        cmocka_unit_test(a_reduce_group_of_one_adds_linearly),
+        cmocka_unit_test(all_ways_of_sharing_have_the_same_norm),
+        cmocka_unit_test(a_parameter_used_twice_has_both_contributions_once),
+        cmocka_unit_test(drawn_layouts_sum_to_the_bit),
+        cmocka_unit_test(a_rank_that_gives_up_takes_the_others_with_it),
+        cmocka_unit_test(a_rank_that_goes_silently_is_named_at_the_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
