@@ -12,6 +12,7 @@
 #include "plan/mesh.h"
 #include "plan/placement.h"
 #include "plan/plan_parts.h"
+#include "plan/proof.h"
 #include "plan/schedule.h"
 #include "plan/spec_check.h"
 #include "proto/text.h"
@@ -55,11 +56,21 @@ int plan_check_built(const Plan *plan, struct error *err)
         spec->parallel->choice_case != PARALLEL_CHOICE__CHOICE_LAYOUT) {
         return error_set(err, ERR_INVALID_ARGUMENT, "plan: incomplete");
     }
-    if (m->data != m->num_ranks || m->expert != 1 || plan->n_stages != 1 ||
-        spec_layout(spec)->zero_stage != 0) {
-        return error_set(err, ERR_UNIMPLEMENTED, "this runtime knows the data axis alone");
+    if (m->pipeline != 1 || m->context != 1 || m->expert != 1 || plan->n_stages != 1) {
+        return error_set(err, ERR_UNIMPLEMENTED,
+                         "this runtime knows the data and the tensor axis alone");
     }
-    return family_check_built("model", plan->model->config, err);
+    return family_check_built("model", plan->model->config, err) != 0 ? -1 : plan_prove(plan, err);
+}
+
+/* The lists are ours: one that fails is no fault of the job. */
+static int prove(const Plan *plan, struct error *err)
+{
+    struct error why;
+    if (plan->n_stages != 1 || plan->stages[0]->n_actions == 0 || plan_prove(plan, &why) == 0) {
+        return 0;
+    }
+    return error_set(err, ERR_INTERNAL, "the plan that was made is wrong: %s", why.text);
 }
 
 /* ---- does model, data and batch go together? ---- */
@@ -225,7 +236,7 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
     plan_set_flops(plan);
     plan_set_cost(plan, in->cluster);
     add_notes(plan);
-    return 0;
+    return prove(plan, err);
 }
 
 /* What spec_check and the probe promise; without it there is nothing to plan. */

@@ -54,11 +54,12 @@ static void set_tags(Plan *plan)
 
 /* ---- buckets and actions ---- */
 
+/* Has the runtime a list to walk for such a layout? */
 static bool can_run(const Plan *plan)
 {
     const Mesh *m = plan->mesh;
-    return m->data == m->num_ranks && m->expert == 1 &&
-           plan->spec->parallel->layout->zero_stage == 0;
+    return m->pipeline == 1 && m->context == 1 && m->expert == 1 &&
+           plan->model->config->num_experts == 0;
 }
 
 /* A plan to look at gets larger buckets where there would be very many. */
@@ -78,6 +79,25 @@ static double bucket_size_mb(const Plan *plan, const struct param_table *t, int6
     return mb < least ? least : mb;
 }
 
+static int set_actions(Plan *plan, int32_t idx, struct error *err)
+{
+    const ParallelSpec *l = plan->spec->parallel->layout;
+    struct param_table table;
+    if (params_expand(plan, idx, &table, err) != 0) {
+        return -1;
+    }
+    struct schedule_rule rule = {.table = &table,
+                                 .micro_batches = plan->micro_batches,
+                                 .num_units = family_num_units(plan->model->config),
+                                 .zero_stage = layout_shards(l) > 1 ? l->zero_stage : 0,
+                                 .sums_data = plan->mesh->data > 1,
+                                 .sums_words = plan->mesh->num_ranks > 1,
+                                 .counts_targets = plan_can_ignore_targets(plan)};
+    schedule_build(plan->stages[idx], &rule);
+    params_free(&table);
+    return 0;
+}
+
 static int set_stage(Plan *plan, int32_t idx, int64_t *num_tensors, struct error *err)
 {
     Stage *stage = plan->stages[idx];
@@ -93,11 +113,7 @@ static int set_stage(Plan *plan, int32_t idx, int64_t *num_tensors, struct error
     rule.mb = bucket_size_mb(plan, &table, rule.grad_size);
     int rc = buckets_build(stage, &table, &rule, err);
     params_free(&table);
-    if (rc == 0 && can_run(plan)) {
-        schedule_data_parallel(stage, plan->micro_batches, family_num_units(plan->model->config),
-                               plan->mesh->data > 1);
-    }
-    return rc;
+    return rc == 0 && can_run(plan) ? set_actions(plan, idx, err) : rc;
 }
 
 int plan_set_stages(Plan *plan, struct error *err)

@@ -1,21 +1,34 @@
 /* Schedules are data: the list of all that a stage's ranks do in one step, communication included,
- * in the order in which they start it. A rank walks the list and knows no schedule by name. */
+ * in the order in which they start it. A rank walks the list and knows no schedule by name. The
+ * micro-batches between the first, which begins the step, and the last, which ends it, are alike:
+ * they stand in the list once, with a repeat behind them. plan/proof.h proves a list. */
 #ifndef TANDEM_PLAN_SCHEDULE_H
 #define TANDEM_PLAN_SCHEDULE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "plan/params.h"
 #include "proto/names.h"
 
-/* Micro-batches of one rank and step: the list has two actions for each. */
+/* Micro-batches of one rank and step. */
 #define SCHEDULE_MAX_MICRO_BATCHES 16384
 
-/* One stage that holds the whole model: forward and backward of each micro-batch in turn. With
- * reduce, each bucket's sum starts right after the last micro-batch's backward pass of the unit
- * that completes it, so that it overlaps with the rest; the loss is summed while that pass runs.
- * stage->buckets are there already; fills stage->actions (owned by the stage). */
-void schedule_data_parallel(Stage *stage, int64_t micro_batches, int32_t num_units, bool reduce);
+/* What the list of a stage that holds the whole model is made from. */
+struct schedule_rule {
+    const struct param_table *table; /* with the stage's buckets */
+    int64_t micro_batches;
+    int32_t num_units;
+    int64_t zero_stage; /* 0 where nothing is shared */
+    bool sums_data;     /* more than one data rank */
+    bool sums_words;    /* more than one rank */
+    bool counts_targets;
+};
+
+/* Fills stage->actions, weight_slots and grad_slots (owned by the stage). Forward and backward of
+ * each micro-batch in turn; sums, gathers and releases as early as they can start, so that they
+ * overlap with the rest (schedule_data.c, schedule_sharded.c). */
+void schedule_build(Stage *stage, const struct schedule_rule *rule);
 
 /* A walk over a stage's list that follows its repeats: {.stage = s} is at the start. */
 struct schedule_walk {

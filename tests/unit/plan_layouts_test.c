@@ -220,14 +220,13 @@ static void check_memory(const MemoryEstimate *m)
 static void check_marks(const Plan *p)
 {
     const Mesh *m = p->mesh;
-    bool plain = m->tensor * m->pipeline * m->context * m->expert == 1 &&
-                 p->spec->parallel->layout->zero_stage == 0;
+    bool plain = m->pipeline * m->context * m->expert == 1 && p->model->config->num_experts == 0;
     for (size_t s = 0; s < p->n_stages; s++) {
         assert_int_equal(p->stages[s]->n_actions > 0, plain);
     }
     struct error err = {0};
-    bool marked = !same(p->model->config->model_type, "llama") ||
-                  (!same(p->backend, "cuda") && m->num_ranks > PLAN_HOST_MAX_RANKS);
+    bool built = family_check_built("model", p->model->config, NULL) == 0;
+    bool marked = !built || (!same(p->backend, "cuda") && m->num_ranks > PLAN_HOST_MAX_RANKS);
     assert_int_equal(p->n_unbuilt > 0, marked);
     assert_int_equal(plan_check_built(p, &err) == 0, plain && !marked);
 }

@@ -11,6 +11,7 @@
 #include "model/family.h"
 #include "plan/params.h"
 #include "plan/layout_rules.h"
+#include "plan/schedule.h"
 #include "plan_case.h"
 
 static struct plan_case *c;
@@ -166,8 +167,9 @@ static void check_actions(const Stage *s, int32_t m, int32_t units, bool reduce)
 {
     int32_t forward_done = 0, backward_done = 0, next_unit = units;
     size_t reduced = 0, losses = 0, waits = 0, norms = 0;
-    for (size_t i = 0; i < s->n_actions; i++) {
-        const Action *a = s->actions[i];
+    struct schedule_walk w = {.stage = s};
+    for (Action each; schedule_next(&w, &each);) {
+        const Action *a = &each;
         switch (a->kind) {
         case ACTION_FORWARD:
             assert_int_equal(a->micro_batch, forward_done);
@@ -207,7 +209,7 @@ static void check_actions(const Stage *s, int32_t m, int32_t units, bool reduce)
             break;
         case ACTION_OPTIMIZER:
             assert_int_equal(norms, 1);
-            assert_int_equal(i, s->n_actions - 1);
+            assert_int_equal(w.next, s->n_actions);
             break;
         default:
             fail();
