@@ -10,8 +10,14 @@
 
 const struct golden golden_tiny = {"llama-tiny", 4, 32};
 const struct golden golden_tied = {"llama-tied", 2, 64};
+const struct golden golden_qwen2 = {"qwen2-tiny", 4, 40};
+const struct golden golden_qwen3 = {"qwen3-tiny", 4, 32};
+const struct golden golden_gpt2 = {"gpt2-tiny", 4, 32};
 const struct golden golden_deep = {"llama-deep", 16, 64};
 const struct golden golden_deep_tied = {"llama-deep-tied", 12, 48};
+const struct golden golden_gpt2_deep = {"gpt2-deep", 8, 32};
+const struct golden golden_packed = {"sft-packed", 2, 48};
+const struct golden golden_packed_gpt2 = {"sft-packed-gpt2", 2, 48};
 
 const char *golden_path(const struct golden *g, const char *file)
 {

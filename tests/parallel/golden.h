@@ -11,7 +11,10 @@ struct golden {
     int64_t batch, seq_len; /* of train.bin */
 };
 
-extern const struct golden golden_tiny, golden_tied, golden_deep, golden_deep_tied;
+extern const struct golden golden_tiny, golden_tied, golden_qwen2, golden_qwen3, golden_gpt2;
+extern const struct golden golden_deep, golden_deep_tied, golden_gpt2_deep;
+/* Their weights are golden_tiny's and golden_gpt2's. */
+extern const struct golden golden_packed, golden_packed_gpt2;
 
 /* Path of a file of the case, in a buffer that the next call of this thread writes again. */
 const char *golden_path(const struct golden *g, const char *file);
