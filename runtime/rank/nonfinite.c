@@ -3,73 +3,106 @@
 #include <math.h>
 
 #include "plan/schedule.h"
-#include "runtime/optim/clip.h"
-#include "runtime/rank/trainer.h"
+#include "runtime/rank/words.h"
 
-enum { FINITE, LOSS_NOT_FINITE, GRADIENT_NOT_FINITE };
+enum verdict { FINITE, LOSS_NOT_FINITE, GRADIENT_NOT_FINITE };
 
-/* This rank's forward and backward passes of the step again, nothing summed over ranks. */
-static int repeat_share(struct rank *r, int64_t step, double dloss, struct error *err)
+static void find(enum verdict *verdict, double value, enum verdict wrong)
 {
-    size_t grad_bytes = (size_t)r->table.flat_numel * dtype_size(r->dtype);
-    if (r->dev->ops->zero(r->dev, r->compute, r->grads, grad_bytes, err) != 0 ||
-        r->dev->ops->zero(r->dev, r->compute, r->words, (size_t)r->num_words * sizeof(*r->words),
-                          err) != 0)
+    if (*verdict == FINITE && !isfinite(value))
+        *verdict = wrong;
+}
+
+static int judge_loss(struct rank *r, enum verdict *verdict, struct error *err)
+{
+    double loss;
+    if (words_get(r, WORD_LOSS, &loss, 1, err) != 0)
         return -1;
-    struct schedule_walk walk = {.stage = r->stage};
-    for (Action a; schedule_next(&walk, &a);) {
-        if (a.kind == ACTION_FORWARD && trainer_forward(r, step, &a, dloss, err) != 0)
-            return -1;
-        if (a.kind == ACTION_BACKWARD &&
-            model_backward(r->model, a.unit_begin, a.unit_end, err) != 0)
-            return -1;
-    }
+    find(verdict, loss, LOSS_NOT_FINITE);
     return 0;
 }
 
-static int judge_share(struct rank *r, double *verdict, struct error *err)
+/* The whole gradients of a bucket as they lie here now. */
+static int judge_bucket(struct rank *r, int32_t bucket, enum verdict *verdict, struct error *err)
 {
-    double loss, norm;
-    if (r->dev->ops->copy(r->dev, r->compute, &loss, &r->words[WORD_LOSS], sizeof(loss),
-                          COPY_TO_HOST, err) != 0 ||
-        clip_norm(r->dev, r->kernels, r->compute, r->dtype, r->grads, r->table.flat_numel,
-                  &r->words[WORD_SCRATCH], &norm, err) != 0)
+    double sum;
+    const void *grads = r->grads_at[bucket];
+    if (grads == NULL)
+        return 0;
+    if (r->kernels->sum_squares(r->dev, r->compute, r->dtype, &r->words[WORD_SCRATCH], grads,
+                                r->stage->buckets[bucket]->numel, err) != 0 ||
+        words_get(r, WORD_SCRATCH, &sum, 1, err) != 0)
         return -1;
-    *verdict = !isfinite(loss) ? LOSS_NOT_FINITE : !isfinite(norm) ? GRADIENT_NOT_FINITE : FINITE;
+    find(verdict, sum, GRADIENT_NOT_FINITE);
     return 0;
+}
+
+/* One rank sums nothing: its gradients lie there to the end. */
+static int judge_unreduced(struct rank *r, enum verdict *verdict, struct error *err)
+{
+    if (judge_loss(r, verdict, err) != 0)
+        return -1;
+    for (int32_t b = 0; b < (int32_t)r->stage->n_buckets; b++)
+        if (judge_bucket(r, b, verdict, err) != 0)
+            return -1;
+    return 0;
+}
+
+/* The list up to the norm, with all that passes and buckets need of each other; what would carry
+ * one rank's share to another before it was looked at is left out on all ranks. */
+static int repeat_share(struct rank *r, struct step *s, enum verdict *verdict, struct error *err)
+{
+    const double nothing = 0.0;
+    if (store_begin_step(r->store, err) != 0 || words_put(r, WORD_LOSS, &nothing, 1, err) != 0)
+        return -1;
+    struct schedule_walk walk = {.stage = r->stage};
+    for (Action a; schedule_next(&walk, &a) && a.kind != ACTION_NORM;) {
+        int rc = 0;
+        if (a.kind == ACTION_REDUCE_LOSS)
+            rc = judge_loss(r, verdict, err);
+        else if (a.kind == ACTION_REDUCE_BUCKET)
+            rc = judge_bucket(r, a.bucket, verdict, err);
+        if (rc != 0)
+            return -1;
+        bool left_out = a.kind == ACTION_COUNT_TARGETS || a.kind == ACTION_REDUCE_LOSS ||
+                        a.kind == ACTION_REDUCE_PARTIAL;
+        if (!left_out && trainer_action(r, s, &a, err) != 0)
+            return -1;
+    }
+    return r->axes.world == NULL ? judge_unreduced(r, verdict, err) : 0;
 }
 
 /* Each rank's verdict to all ranks. */
-static int exchange(struct rank *r, double verdict, double *verdicts, struct error *err)
+static int exchange(struct rank *r, enum verdict verdict, double *verdicts, struct error *err)
 {
-    size_t bytes = (size_t)r->data_size * sizeof(*verdicts);
-    double *place = &r->words[WORD_RANKS];
-    for (int32_t i = 0; i < r->data_size; i++)
-        verdicts[i] = i == r->data_idx ? verdict : 0.0;
-    if (r->dev->ops->copy(r->dev, r->compute, place, verdicts, bytes, COPY_TO_DEVICE, err) != 0 ||
-        dp_reduce_words(r->dp, place, r->data_size, err) != 0 || dp_wait(r->dp, err) != 0 ||
-        r->dev->ops->copy(r->dev, r->compute, verdicts, place, bytes, COPY_TO_HOST, err) != 0)
+    int32_t num = r->axes.num_ranks;
+    for (int32_t i = 0; i < num; i++)
+        verdicts[i] = i == r->idx ? (double)verdict : 0.0;
+    if (words_put(r, WORD_RANKS, verdicts, num, err) != 0 ||
+        words_sum(r, WORD_RANKS, num, "what is not finite", err) != 0 ||
+        store_wait(r->store, err) != 0)
         return -1;
-    return r->dev->ops->stream_sync(r->dev, r->compute, err);
+    return words_get(r, WORD_RANKS, verdicts, num, err);
 }
 
-int nonfinite_explain(struct rank *r, int64_t step, double dloss, const struct step_result *result,
-                      struct error *err)
+int nonfinite_explain(struct rank *r, const struct step *s, struct error *err)
 {
-    double verdict = FINITE, verdicts[COMM_HOST_MAX_RANKS];
-    ASSERT(r->data_size <= COMM_HOST_MAX_RANKS);
-    if (repeat_share(r, step, dloss, err) != 0 || judge_share(r, &verdict, err) != 0 ||
-        exchange(r, verdict, verdicts, err) != 0)
+    const struct step_result *result = &s->result;
+    enum verdict verdict = FINITE;
+    double verdicts[COMM_HOST_MAX_RANKS];
+    struct step again = {.number = s->number, .dloss = s->dloss};
+    if (repeat_share(r, &again, &verdict, err) != 0 || exchange(r, verdict, verdicts, err) != 0)
         return -1;
-    for (int32_t i = 0; i < r->data_size; i++)
+    for (int32_t i = 0; i < r->axes.num_ranks; i++)
         if (verdicts[i] != FINITE)
             return error_set(err, ERR_OUT_OF_RANGE,
                              "the %s is not finite on rank %d (loss %g, gradient norm %g); %s",
                              verdicts[i] == LOSS_NOT_FINITE ? "loss" : "gradient", i, result->loss,
                              result->grad_norm,
-                             step > 1 ? "a lower learning rate or a smaller clip_grad_norm may help"
-                                      : "nothing is trained yet, so look at the weights of the "
-                                        "model that it starts from");
+                             s->number > 1
+                                 ? "a lower learning rate or a smaller clip_grad_norm may help"
+                                 : "nothing is trained yet, so look at the weights of the "
+                                   "model that it starts from");
     return error_set(err, ERR_OUT_OF_RANGE,
                      "the gradient summed over all ranks is not finite (loss %g, gradient norm "
                      "%g), each rank's own is",

@@ -3,12 +3,13 @@
 #ifndef TANDEM_RUNTIME_RANK_NONFINITE_H
 #define TANDEM_RUNTIME_RANK_NONFINITE_H
 
-#include "runtime/rank/state.h"
+#include "runtime/rank/trainer.h"
 
-/* Called on all ranks before the weights of the step are changed: every rank repeats its own share
- * without any sum, tells the others whether it is finite, and err names the first that isn't.
- * Always -1. The same weights and data would give the same again: not worth a retry. */
-int nonfinite_explain(struct rank *r, int64_t step, double dloss, const struct step_result *result,
-                      struct error *err);
+/* Called on all ranks before the weights of the step are changed: every rank goes through the step
+ * once more, looks at its own share of each gradient before that is summed, tells the others what
+ * it found, and err names the first that isn't finite. Tensor ranks share every sum of the pass:
+ * of those that went wrong together the first is named. Always -1. The same weights and data would
+ * give the same again: not worth a retry. */
+int nonfinite_explain(struct rank *r, const struct step *s, struct error *err);
 
 #endif

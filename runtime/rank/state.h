@@ -1,56 +1,45 @@
-/* A rank's parts, wired together by rank.c and used by the trainer. Private to this folder.
+/* A rank's parts, wired together by wiring.c and used by the trainer. Private to this folder.
  *
- * The rank's own thread owns all of it. Two streams have threads of their own: dp's (sums of
- * gradients) and the saver's (checkpoints); they touch only what they were given. */
+ * The rank's own thread owns all of it and enqueues all work. Four streams: compute runs in that
+ * thread; sums of gradients (store), gathers of weights (store) and checkpoints (saver) have
+ * threads of their own, which touch only what they were given. */
 #ifndef TANDEM_RUNTIME_RANK_STATE_H
 #define TANDEM_RUNTIME_RANK_STATE_H
 
 #include "kernels/kernels.h"
 #include "plan/params.h"
 #include "runtime/comm/comm_host.h"
-#include "runtime/data/loader.h"
 #include "runtime/layers/model.h"
-#include "runtime/optim/optimizer.h"
-#include "runtime/parallel/dp.h"
+#include "runtime/parallel/axes.h"
+#include "runtime/parallel/store.h"
 #include "runtime/rank/commands.h"
+#include "runtime/rank/feed.h"
 #include "runtime/rank/rank.h"
 #include "runtime/rank/report.h"
 #include "runtime/rank/save.h"
-
-/* Doubles in device memory. */
-enum {
-    /* Summed over the data ranks in one exchange each step. */
-    WORD_LOSS,     /* negative log likelihoods */
-    WORD_BOUNDARY, /* what rank 0 decided for the end of this step (enum boundary); others add 0 */
-    NUM_STEP_WORDS,
-    WORD_SCRATCH = NUM_STEP_WORDS,
-    /* One for each data rank: what it found wrong, when a step isn't finite. */
-    WORD_RANKS,
-};
 
 struct rank {
     const struct rank_options *options; /* borrowed */
     const Plan *plan;                   /* borrowed */
     const Stage *stage;                 /* this rank's, in plan */
-    int32_t idx, data_idx, data_size;
+    int32_t idx;
 
     struct device *dev;
     const struct kernels *kernels;
     struct stream *compute;
     struct comm_host_world *world; /* NULL with one rank */
-    struct comm *grad_comm, *save_comm;
+    const char *hosts[COMM_HOST_MAX_RANKS];
+    struct axes axes;
 
     enum dtype dtype;
+    int32_t num_units;
     struct param_table table;
-    void *weights, *grads, *exp_avg, *exp_avg_sq; /* flat, device memory */
-    double *words;                                /* device memory, [num_words] */
-    int64_t num_words;
-    int32_t *batch_host, *batch; /* one micro-batch: ids, then targets */
-
-    struct loader *loader;
+    struct store *store;
     struct model *model;
-    struct dp *dp;
-    struct optimizer *optimizer;
+    void **grads_at; /* by bucket: where its gradients lie whole just now; NULL = nowhere */
+    double *words;   /* device memory, [WORD_RANKS + ranks] */
+
+    struct feed *feed;
     struct saver *saver;
     struct report *report;
     struct commands commands;

@@ -8,97 +8,139 @@
 #include "runtime/optim/clip.h"
 #include "runtime/optim/lr.h"
 #include "runtime/rank/nonfinite.h"
+#include "runtime/rank/words.h"
 
-/* One step on its way. */
-struct step {
-    int64_t number;
-    double dloss; /* 1 / valid targets of the whole step, over all ranks: the one divisor */
-    enum boundary boundary;
-    struct step_result result;
-};
+/* ---- the parts of a step ----------------------------------------------------------------------
+ */
 
-static int load_batch(struct rank *r, int64_t step, int64_t micro_batch, struct error *err)
+/* Tensor ranks read the same rows and come to the same loss: one of them counts. */
+static bool speaks_for_its_rows(const struct rank *r)
 {
-    const TrainingSpec *training = r->plan->spec->training;
-    int64_t n = training->micro_batch_size * training->seq_len;
-    const struct host_batch host = {.ids = r->batch_host, .targets = r->batch_host + n};
-    if (loader_read(r->loader, step, micro_batch, &host, err) != 0 ||
-        r->dev->ops->copy(r->dev, r->compute, r->batch, r->batch_host,
-                          (size_t)(2 * n) * sizeof(*r->batch), COPY_TO_DEVICE, err) != 0)
-        return -1;
-    const struct batch batch = {.ids = r->batch, .targets = r->batch + n};
-    model_set_batch(r->model, &batch);
-    return 0;
-}
-
-int trainer_forward(struct rank *r, int64_t step, const Action *a, double dloss, struct error *err)
-{
-    if (a->unit_begin == 0 && load_batch(r, step, a->micro_batch, err) != 0)
-        return -1;
-    return model_forward(r->model, a->unit_begin, a->unit_end, dloss, &r->words[WORD_LOSS], err);
+    return r->axes.coord.tensor == 0;
 }
 
 /* Zero gradients, zero loss, the word for this step's end. */
 static int begin_step(struct rank *r, struct step *s, struct error *err)
 {
     const TrainingSpec *training = r->plan->spec->training;
-    int64_t num_targets = training->global_batch_size * training->seq_len;
-    s->dloss = 1.0 / (double)num_targets;
     double words[NUM_STEP_WORDS] = {0};
+    s->dloss = 1.0 / ((double)training->global_batch_size * (double)training->seq_len);
     if (r->idx == 0)
         words[WORD_BOUNDARY] = (double)commands_take(&r->commands, s->number);
-    size_t grad_bytes = (size_t)r->table.flat_numel * dtype_size(r->dtype);
-    if (r->dev->ops->zero(r->dev, r->compute, r->grads, grad_bytes, err) != 0)
+    if (store_begin_step(r->store, err) != 0)
         return -1;
-    return r->dev->ops->copy(r->dev, r->compute, r->words, words, sizeof(words), COPY_TO_DEVICE,
-                             err);
+    return words_put(r, WORD_LOSS, words, NUM_STEP_WORDS, err);
 }
 
-/* All sums are there: what they say. */
-static int read_words(struct rank *r, struct step *s, struct error *err)
+/* Where data can have ignored targets. */
+static int count_targets(struct rank *r, struct step *s, struct error *err)
 {
-    double words[NUM_STEP_WORDS];
-    if (r->dev->ops->copy(r->dev, r->compute, words, r->words, sizeof(words), COPY_TO_HOST, err) !=
-            0 ||
-        r->dev->ops->stream_sync(r->dev, r->compute, err) != 0)
+    struct loader *loader = feed_loader(r->feed);
+    struct loader_counts own = {0};
+    double counts[NUM_COUNTS];
+    if (speaks_for_its_rows(r) && loader_count_own_targets(loader, s->number, &own, err) != 0)
         return -1;
-    s->result.loss = words[WORD_LOSS] * s->dloss;
-    s->boundary = (enum boundary)words[WORD_BOUNDARY];
+    counts[0] = (double)own.targets;
+    counts[1] = (double)own.tokens;
+    counts[2] = (double)own.attended;
+    if (words_put(r, WORD_TARGETS, counts, NUM_COUNTS, err) != 0 ||
+        words_sum(r, WORD_TARGETS, NUM_COUNTS, "counted targets", err) != 0 ||
+        store_wait(r->store, err) != 0 || words_get(r, WORD_TARGETS, counts, NUM_COUNTS, err) != 0)
+        return -1;
+    if (counts[0] == 0.0)
+        return loader_no_targets(loader, s->number, err);
+    s->dloss = 1.0 / counts[0];
+    s->result.tokens = counts[1];
+    s->result.attended = counts[2];
+    return 0;
+}
+
+static int forward(struct rank *r, const struct step *s, const Action *a, struct error *err)
+{
+    struct batch batch;
+    if (a->unit_begin == 0) {
+        if (feed_read(r->feed, s->number, a->micro_batch, &batch, err) != 0)
+            return -1;
+        model_set_batch(r->model, &batch);
+    }
+    if (store_await_weights(r->store, a->unit_begin, a->unit_end, err) != 0)
+        return -1;
+    return model_forward(r->model, a->unit_begin, a->unit_end, s->dloss, &r->words[WORD_LOSS], err);
+}
+
+static int backward(struct rank *r, const Action *a, struct error *err)
+{
+    if (store_await_weights(r->store, a->unit_begin, a->unit_end, err) != 0)
+        return -1;
+    return model_backward(r->model, a->unit_begin, a->unit_end, err);
+}
+
+static int reduce_loss(struct rank *r, struct error *err)
+{
+    const double nothing = 0.0;
+    if (!speaks_for_its_rows(r) && words_put(r, WORD_LOSS, &nothing, 1, err) != 0)
+        return -1;
+    return words_sum(r, WORD_LOSS, NUM_STEP_WORDS, "loss", err);
+}
+
+static int show_gradients(struct rank *r, int64_t step, struct error *err)
+{
+    const struct rank_observer *o = r->options->observer;
+    if (o == NULL || o->gradients == NULL)
+        return 0;
+    if (r->dev->ops->stream_sync(r->dev, r->compute, err) != 0)
+        return -1;
+    o->gradients(o->arg, r->idx, step, &r->table, &r->axes, r->store);
     return 0;
 }
 
 static int measure_norm(struct rank *r, struct step *s, struct error *err)
 {
-    if (read_words(r, s, err) != 0 ||
-        clip_norm(r->dev, r->kernels, r->compute, r->dtype, r->grads, r->table.flat_numel,
-                  &r->words[WORD_SCRATCH], &s->result.grad_norm, err) != 0)
+    double words[NUM_STEP_WORDS];
+    if (words_get(r, WORD_LOSS, words, NUM_STEP_WORDS, err) != 0 ||
+        store_norm(r->store, &s->result.grad_norm, err) != 0)
         return -1;
+    s->result.loss = words[WORD_LOSS] * s->dloss;
+    s->boundary = (enum boundary)words[WORD_BOUNDARY];
     if (!isfinite(s->result.loss) || !isfinite(s->result.grad_norm))
-        return nonfinite_explain(r, s->number, s->dloss, &s->result, err);
-    return 0;
+        return nonfinite_explain(r, s, err);
+    return show_gradients(r, s->number, err);
 }
 
 static int update_weights(struct rank *r, struct step *s, struct error *err)
 {
     const TrainingSpec *training = r->plan->spec->training;
     s->result.lr = lr_at(training, r->plan->total_steps, s->number);
-    return optimizer_step(r->optimizer, s->number, s->result.lr,
-                          clip_factor(s->result.grad_norm, training->clip_grad_norm), err);
+    return store_optimizer_step(r->store, s->number, s->result.lr,
+                                clip_factor(s->result.grad_norm, training->clip_grad_norm), err);
 }
 
-static int run_action(struct rank *r, struct step *s, const Action *a, struct error *err)
+/* ---- the step ---------------------------------------------------------------------------------
+ */
+
+int trainer_action(struct rank *r, struct step *s, const Action *a, struct error *err)
 {
     switch (a->kind) {
+    case ACTION_COUNT_TARGETS:
+        return count_targets(r, s, err);
+    case ACTION_GATHER:
+        return store_gather(r->store, a->bucket, a->slot, err);
     case ACTION_FORWARD:
-        return trainer_forward(r, s->number, a, s->dloss, err);
+        return forward(r, s, a, err);
+    case ACTION_OPEN_GRADS:
+        return store_open_grads(r->store, a->bucket, a->slot, err);
     case ACTION_BACKWARD:
-        return model_backward(r->model, a->unit_begin, a->unit_end, err);
+        return backward(r, a, err);
+    case ACTION_RELEASE:
+        return store_release(r->store, a->bucket, err);
+    case ACTION_REDUCE_PARTIAL:
+        return store_reduce_partial(r->store, a->unit_begin, err);
     case ACTION_REDUCE_BUCKET:
-        return dp_reduce_bucket(r->dp, a->bucket, err);
+        return store_reduce_bucket(r->store, a->bucket, a->final, err);
     case ACTION_REDUCE_LOSS:
-        return dp_reduce_words(r->dp, r->words, NUM_STEP_WORDS, err);
+        return reduce_loss(r, err);
     case ACTION_WAIT_REDUCES:
-        return dp_wait(r->dp, err);
+        return store_wait(r->store, err);
     case ACTION_NORM:
         return measure_norm(r, s, err);
     case ACTION_OPTIMIZER:
@@ -115,7 +157,7 @@ static int run_step(struct rank *r, struct step *s, struct error *err)
         return error_wrap(err, "step %lld", (long long)s->number);
     struct schedule_walk walk = {.stage = r->stage};
     for (Action a; schedule_next(&walk, &a);)
-        if (run_action(r, s, &a, err) != 0)
+        if (trainer_action(r, s, &a, err) != 0)
             return error_wrap(err, "step %lld", (long long)s->number);
     s->result.duration_ns = clock_mono_ns() - begin_ns;
     return 0;
@@ -137,9 +179,22 @@ static int save_if_due(struct rank *r, const struct step *s, struct error *err)
         .attempt = r->options->start->attempt,
         .loss = s->result.loss,
     };
-    if (report_phase(r->report, s->number, "save", err) != 0)
+    if (report_phase(r->report, s->number, "save", err) != 0 ||
+        store_await_weights(r->store, 0, r->num_units, err) != 0)
         return -1;
     return saver_start(r->saver, &meta, err);
+}
+
+static int show_state(struct rank *r, struct error *err)
+{
+    const struct rank_observer *o = r->options->observer;
+    if (o == NULL || o->state == NULL)
+        return 0;
+    if (store_await_weights(r->store, 0, r->num_units, err) != 0 ||
+        r->dev->ops->stream_sync(r->dev, r->compute, err) != 0)
+        return -1;
+    o->state(o->arg, r->idx, r->step, &r->table, &r->axes, r->store);
+    return 0;
 }
 
 int trainer_run(struct rank *r, bool *paused, struct error *err)
@@ -155,5 +210,7 @@ int trainer_run(struct rank *r, bool *paused, struct error *err)
             return -1;
         *paused = s.boundary == BOUNDARY_STOP && s.number < r->plan->total_steps;
     }
+    if (show_state(r, err) != 0)
+        return -1;
     return saver_wait(r->saver, true, err);
 }

@@ -18,7 +18,7 @@
 #include "runtime/ckpt/safetensors.h"
 #include "runtime/comm/comm_host.h"
 #include "runtime/layers/model.h"
-#include "runtime/parallel/dp.h"
+#include "runtime/parallel/store.h"
 
 #define NUM_ROWS 2
 #define IGNORED (-100)
@@ -88,41 +88,51 @@ struct share {
 };
 
 /* The stage's buckets in ready order, then the loss. */
-static void reduce(struct share *s, struct dp *dp, double *loss)
+static void reduce(struct share *s, struct store *store, double *loss)
 {
     const Stage *stage = s->plan->stages[0];
     struct error err = {0};
     for (size_t i = 0; i < stage->n_buckets; i++)
-        ASSERT(dp_reduce_bucket(dp, (int32_t)i, &err) == 0);
-    ASSERT(dp_reduce_words(dp, loss, 1, &err) == 0);
-    ASSERT(dp_wait(dp, &err) == 0);
+        ASSERT(store_reduce_bucket(store, (int32_t)i, true, &err) == 0);
+    ASSERT(store_reduce_words(store, loss, 1, "loss", &err) == 0);
+    ASSERT(store_wait(store, &err) == 0);
 }
 
 static void *run_share(void *arg)
 {
     struct share *s = arg;
     const TrainingSpec *training = s->plan->spec->training;
-    int32_t num_ranks = (int32_t)s->plan->mesh->num_ranks, members[2] = {0, 1};
+    int32_t num_ranks = (int32_t)s->plan->mesh->num_ranks;
     struct error err = {0};
     struct device *dev;
     const struct kernels *kernels;
     struct stream *stream;
     struct param_table table;
     struct comm_host_world *world = NULL;
-    struct comm *comm = NULL;
+    struct axes axes;
     ASSERT(kernels_open("ref", 1, &dev, &kernels, &err) == 0);
     ASSERT(dev->ops->stream_new(dev, STREAM_INLINE, &stream, &err) == 0);
     ASSERT(params_expand(s->plan, 0, &table, &err) == 0);
-    if (num_ranks > 1) {
+    if (num_ranks > 1)
         ASSERT(comm_host_open(&world, s->segment_fd, s->rank, num_ranks, 60000, &err) == 0);
-        ASSERT(comm_host_comm_new(world, dev, members, num_ranks, &comm, &err) == 0);
-    }
-    size_t bytes = (size_t)table.flat_numel * sizeof(double);
-    void *weights = dev->ops->alloc(dev, bytes, MEM_DEVICE);
-    double *grads =
-        world != NULL ? comm_host_alloc(world, bytes) : dev->ops->alloc(dev, bytes, MEM_DEVICE);
+    ASSERT(axes_open(&axes, s->plan, s->rank, world, dev, &err) == 0);
+    struct store_options store_options = {
+        .dev = dev,
+        .kernels = kernels,
+        .compute = stream,
+        .axes = &axes,
+        .world = world,
+        .plan = s->plan,
+        .stage = s->plan->stages[0],
+        .table = &table,
+        .dtype = DTYPE_F64,
+    };
+    struct store *store;
+    ASSERT(store_new(&store, &store_options, &err) == 0);
+    void *weights = store_view(store, STORE_WEIGHTS).data;
+    void *grads = store_view(store, STORE_GRADS).data;
     double *loss = dev->ops->alloc(dev, sizeof(*loss), MEM_DEVICE);
-    ASSERT(weights != NULL && grads != NULL && loss != NULL);
+    ASSERT(loss != NULL && store_begin_step(store, &err) == 0);
     struct ckpt_state state = {.table = &table, .dtype = DTYPE_F64, .weights = {.data = weights}};
     ASSERT(ckpt_load_hf(NULL, s->model_path, &state, &err) == 0);
 
@@ -137,19 +147,9 @@ static void *run_share(void *arg)
         .stream = stream,
         .trains = true,
     };
-    struct dp_options dp_options = {
-        .dev = dev,
-        .compute = stream,
-        .comm = comm,
-        .stage = s->plan->stages[0],
-        .dtype = DTYPE_F64,
-        .grads = grads,
-    };
     struct model *model;
-    struct dp *dp;
     ASSERT(model_new(&model, &model_options, &err) == 0);
     model_bind_whole(model, weights, grads);
-    ASSERT(dp_new(&dp, &dp_options, &err) == 0);
     int32_t num_units = (int32_t)s->plan->model->config->num_hidden_layers + 2;
     int64_t begin = s->rank * training->micro_batch_size * training->seq_len;
     const struct batch batch = {.ids = s->batch->ids + begin, .targets = s->batch->targets + begin};
@@ -157,18 +157,14 @@ static void *run_share(void *arg)
     double dloss = 1.0 / (double)s->batch->num_targets;
     ASSERT(model_forward(model, 0, num_units, dloss, loss, &err) == 0);
     ASSERT(model_backward(model, 0, num_units, &err) == 0);
-    reduce(s, dp, loss);
+    reduce(s, store, loss);
     s->loss = *loss * dloss;
-    memcpy(s->grads, grads, bytes);
+    memcpy(s->grads, grads, (size_t)table.flat_numel * sizeof(double));
 
-    dp_free(dp);
+    store_free(store);
     model_free(model);
-    if (comm != NULL)
-        comm->ops->free(comm);
-    else
-        dev->ops->free(dev, grads);
+    axes_close(&axes);
     comm_host_close(world);
-    dev->ops->free(dev, weights);
     dev->ops->free(dev, loss);
     dev->ops->stream_free(dev, stream);
     params_free(&table);

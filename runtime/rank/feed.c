@@ -1,0 +1,85 @@
+#include "runtime/rank/feed.h"
+
+#include <stdlib.h>
+
+struct feed {
+    struct feed_options options;
+    struct loader *loader;
+    int64_t num_tokens;     /* of a micro-batch */
+    int64_t num_parts;      /* ids, targets; packed: positions and segments, too */
+    int32_t *host, *device; /* [num_parts, num_tokens], in the order of struct host_batch */
+};
+
+int feed_open(struct feed **out, const struct feed_options *options, struct error *err)
+{
+    const TrainingSpec *training = options->plan->spec->training;
+    struct loader_options loader;
+    struct feed *f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for a micro-batch");
+    f->options = *options;
+    if (loader_options_from_plan(&loader, options->plan, options->rank) != 0) {
+        error_set(err, ERR_INTERNAL, "the plan names no training data");
+        goto fail;
+    }
+    loader.roots = options->roots;
+    if (loader_open(&f->loader, &loader, err) != 0)
+        goto fail;
+    f->num_tokens = training->micro_batch_size * training->seq_len;
+    f->num_parts = loader_is_packed(f->loader) ? 4 : 2;
+    size_t bytes = (size_t)(f->num_parts * f->num_tokens) * sizeof(int32_t);
+    f->device = options->dev->ops->alloc(options->dev, bytes, MEM_DEVICE);
+    f->host = options->dev->ops->alloc(options->dev, bytes, MEM_HOST);
+    if (f->device == NULL || f->host == NULL) {
+        error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for a micro-batch (%zu bytes)", bytes);
+        goto fail;
+    }
+    *out = f;
+    return 0;
+fail:
+    feed_close(f);
+    return -1;
+}
+
+void feed_close(struct feed *f)
+{
+    if (f == NULL)
+        return;
+    struct device *dev = f->options.dev;
+    if (f->device != NULL)
+        dev->ops->free(dev, f->device);
+    if (f->host != NULL)
+        dev->ops->free(dev, f->host);
+    loader_close(f->loader);
+    free(f);
+}
+
+int feed_read(struct feed *f, int64_t step, int64_t micro_batch, struct batch *out,
+              struct error *err)
+{
+    struct device *dev = f->options.dev;
+    int64_t n = f->num_tokens;
+    bool packed = f->num_parts == 4;
+    const struct host_batch host = {
+        .ids = f->host,
+        .targets = f->host + n,
+        .positions = packed ? f->host + 2 * n : NULL,
+        .segments = packed ? f->host + 3 * n : NULL,
+    };
+    if (loader_read(f->loader, step, micro_batch, &host, err) != 0 ||
+        dev->ops->copy(dev, f->options.compute, f->device, f->host,
+                       (size_t)(f->num_parts * n) * sizeof(int32_t), COPY_TO_DEVICE, err) != 0)
+        return -1;
+    *out = (struct batch){
+        .ids = f->device,
+        .targets = f->device + n,
+        .positions = packed ? f->device + 2 * n : NULL,
+        .segments = packed ? f->device + 3 * n : NULL,
+    };
+    return 0;
+}
+
+struct loader *feed_loader(const struct feed *f)
+{
+    return f->loader;
+}
