@@ -235,6 +235,28 @@ static int check_backend(const JobSpec *spec, struct error *err)
     return 0;
 }
 
+/* HYBRID_SHARD is a name for stage 3 that asks for a shard_size. Such a spec is then one that says
+ * 3. */
+static int replace_hybrid(JobSpec *spec, struct error *err)
+{
+    ParallelSpec *l =
+        spec->parallel && spec->parallel->choice_case == PARALLEL_CHOICE__CHOICE_LAYOUT
+            ? spec->parallel->layout
+            : NULL;
+    if (!l || !l->has_zero_stage || l->zero_stage != ZERO_NAME_HYBRID_SHARD) {
+        return 0;
+    }
+    if (!l->has_shard_size || l->shard_size == 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "parallel.zero_stage: HYBRID_SHARD shards inside blocks of ranks: "
+                         "parallel.shard_size has to say of how many (a divisor of parallel.data "
+                         "%" PRId64 "); without blocks use FULL_SHARD",
+                         l->data);
+    }
+    l->zero_stage = 3;
+    return 0;
+}
+
 /* unbuilt NULL: what isn't built is refused. */
 static int check(JobSpec *spec, struct spec_unbuilt *unbuilt, struct error *err)
 {
@@ -243,6 +265,10 @@ static int check(JobSpec *spec, struct spec_unbuilt *unbuilt, struct error *err)
     }
     struct buf path = {0};
     buf_puts(&path, "");
+    if (replace_hybrid(spec, err)) {
+        buf_free(&path);
+        return -1;
+    }
     int rc = check_message(&spec->base, &path, unbuilt, err);
     buf_free(&path);
     if (rc) {

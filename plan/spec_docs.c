@@ -10,6 +10,7 @@
 #include "proto/field.h"
 #include "proto/names.h"
 #include "proto/number.h"
+#include "proto/text.h"
 
 /* Bounds from here on are there to keep products small; for a reader they say nothing. */
 #define BOUND_WORTH_SAYING 1e9
@@ -103,6 +104,13 @@ static void put_words(struct buf *out, const char *text)
     }
 }
 
+static void put_names(struct buf *out, const ProtobufCEnumDescriptor *names)
+{
+    for (unsigned i = 0; names && i < names->n_values; i++) {
+        buf_printf(out, ", %s", text_enum_word(names, names->values[i].value));
+    }
+}
+
 static void put_kind(struct buf *out, const struct spec_doc *doc)
 {
     const struct spec_rule *rule = doc->rule;
@@ -110,6 +118,7 @@ static void put_kind(struct buf *out, const struct spec_doc *doc)
     case SPEC_RANGE:
     case SPEC_POSITIVE:
         put_range(out, rule, field_type_is_int(doc->field->type));
+        put_names(out, text_names(doc->field));
         break;
     case SPEC_WORD:
         put_words(out, rule->words);

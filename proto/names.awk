@@ -32,7 +32,7 @@ FNR == 1 {
     sub(/^TANDEM__V1__/, "", short)
     print "#define " short " " $2
 }
-/^ +TANDEM__V1__[A-Z0-9_]+ = [0-9]+/ {
+/^ +TANDEM__V1__[A-Z0-9_]+ = -?[0-9]+/ {
     short = $1
     sub(/^TANDEM__V1__/, "", short)
     # ENUM_TYPE__VALUE -> VALUE; oneof cases MESSAGE__FIELD_X -> stay with one prefix less

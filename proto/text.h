@@ -6,8 +6,9 @@
  * plain scalar fits a string field as it is written; a plain null, ~ or nothing is an absent field.
  * A message that is one oneof of a scalar and a message (ParallelChoice; see field_is_choice) is
  * flattened: in the file stands the word, the number or the mapping itself. Enums are words without
- * their common prefix (JOB_QUEUED is "QUEUED"), read in either case. Bytes are base64. Anchors,
- * aliases, tags, .inf and .nan are refused.
+ * their common prefix (JOB_QUEUED is "QUEUED"), read in either case; so are the names that some
+ * whole numbers have (text_names). Bytes are base64. Anchors, aliases, tags, .inf and .nan are
+ * refused.
  *
  * Writing: set fields only (has_, non-NULL, non-empty), in descriptor order; doubles with %.17g,
  * shortened where that gives the same number, nan and inf as null; int64 as numbers. */
@@ -38,6 +39,12 @@ bool text_place(const char *text, size_t len, const char *path, size_t *line, si
 /* Sets one field by its dotted path: "training.steps", "data.train.0.path" (an index may be one
  * past the end); value is YAML, for a text field the word as it stands; null clears. For --set. */
 int text_set(ProtobufCMessage *message, const char *path, const char *value, struct error *err);
+
+/* The word of an enum's number without the common prefix; NULL: unknown number. */
+const char *text_enum_word(const ProtobufCEnumDescriptor *descriptor, int number);
+
+/* The names that a whole number may be written as; NULL: none. Writing gives the number. */
+const ProtobufCEnumDescriptor *text_names(const ProtobufCFieldDescriptor *field);
 
 /* Is the field at a dotted path set (present)? Unknown path: false. */
 bool text_is_set(const ProtobufCMessage *message, const char *path);

@@ -137,7 +137,7 @@ static size_t enum_prefix(const ProtobufCEnumDescriptor *descriptor)
     return len;
 }
 
-const char *text_scalar_enum_word(const ProtobufCEnumDescriptor *descriptor, int number)
+const char *text_enum_word(const ProtobufCEnumDescriptor *descriptor, int number)
 {
     const ProtobufCEnumValue *value = protobuf_c_enum_descriptor_get_value(descriptor, number);
     return value ? value->name + enum_prefix(descriptor) : NULL;
@@ -145,22 +145,17 @@ const char *text_scalar_enum_word(const ProtobufCEnumDescriptor *descriptor, int
 
 #define ENUM_WORDS_MAX 64
 
-static int read_enum(const ProtobufCEnumDescriptor *descriptor, void *at, const char *text,
-                     size_t len, struct error *err)
+static bool same_word(const char *word, const char *text, size_t len)
 {
-    size_t prefix = enum_prefix(descriptor);
-    const char *words[ENUM_WORDS_MAX + 1] = {0};
+    return strlen(word) == len && strncasecmp(word, text, len) == 0;
+}
+
+/* also: what else could stand there. */
+static int fail_word(const char *const *words, const char *also, const char *text, size_t len,
+                     struct error *err)
+{
     struct buf list = {0};
-    ASSERT(descriptor->n_values <= ENUM_WORDS_MAX);
-    for (unsigned i = 0; i < descriptor->n_values; i++) {
-        const char *full = descriptor->values[i].name;
-        words[i] = full + prefix;
-        if ((strlen(full) == len && strncasecmp(full, text, len) == 0) ||
-            (strlen(words[i]) == len && strncasecmp(words[i], text, len) == 0)) {
-            *(int32_t *)at = descriptor->values[i].value;
-            buf_free(&list);
-            return 0;
-        }
+    for (size_t i = 0; words[i]; i++) {
         buf_printf(&list, "%s%s", i ? ", " : "", words[i]);
     }
     char quote[TEXT_QUOTE_MAX];
@@ -170,11 +165,46 @@ static int read_enum(const ProtobufCEnumDescriptor *descriptor, void *at, const 
         memcpy(word, text, len);
         near = text_nearest(word, words);
     }
-    error_set(err, ERR_INVALID_ARGUMENT, "wants one of %s, got %s%s%s%s", list.data,
+    error_set(err, ERR_INVALID_ARGUMENT, "wants %sone of %s, got %s%s%s%s", also, list.data,
               text_scalar_quote(quote, text, len), near ? "; did you mean " : "", near ? near : "",
               near ? "?" : "");
     buf_free(&list);
     return -1;
+}
+
+static int read_enum(const ProtobufCEnumDescriptor *descriptor, const char *also, int32_t *out,
+                     const char *text, size_t len, struct error *err)
+{
+    size_t prefix = enum_prefix(descriptor);
+    const char *words[ENUM_WORDS_MAX + 1] = {0};
+    ASSERT(descriptor->n_values <= ENUM_WORDS_MAX);
+    for (unsigned i = 0; i < descriptor->n_values; i++) {
+        const char *full = descriptor->values[i].name;
+        words[i] = full + prefix;
+        if (same_word(full, text, len) || same_word(words[i], text, len)) {
+            *out = descriptor->values[i].value;
+            return 0;
+        }
+    }
+    return fail_word(words, also, text, len, err);
+}
+
+/* A whole number, or one of the names for some. */
+static int read_named(const ProtobufCEnumDescriptor *names, void *at, const char *text, size_t len,
+                      struct error *err)
+{
+    int32_t value = 0;
+    if (read_enum(names, "a whole number or ", &value, text, len, err) != 0) {
+        return -1;
+    }
+    int64_t wide = value;
+    memcpy(at, &wide, sizeof wide);
+    return 0;
+}
+
+static bool looks_like_number(const char *text, size_t len)
+{
+    return len > 0 && memchr("+-.0123456789", *text, 13) != NULL;
 }
 
 /* ---- text and bytes ----------------------------------------------------------------------- */
@@ -287,13 +317,16 @@ int text_scalar_read(const ProtobufCFieldDescriptor *field, void *at, const char
     case PROTOBUF_C_TYPE_BYTES:
         return read_bytes(at, text, len, err);
     case PROTOBUF_C_TYPE_ENUM:
-        return read_enum(field->descriptor, at, text, len, err);
+        return read_enum(field->descriptor, "", at, text, len, err);
     case PROTOBUF_C_TYPE_BOOL:
         return read_bool(at, text, len, quoted, err);
     case PROTOBUF_C_TYPE_FLOAT:
     case PROTOBUF_C_TYPE_DOUBLE:
         return read_real(field->type, at, text, len, err);
-    default:
-        return read_int(field->type, at, text, len, err);
+    default: {
+        const ProtobufCEnumDescriptor *names = text_names(field);
+        return names && !looks_like_number(text, len) ? read_named(names, at, text, len, err)
+                                                      : read_int(field->type, at, text, len, err);
+    }
     }
 }

@@ -21,9 +21,6 @@ bool text_scalar_is_null(const char *text, size_t len, bool quoted);
 #define TEXT_QUOTE_MAX 72
 const char *text_scalar_quote(char out[TEXT_QUOTE_MAX], const char *text, size_t len);
 
-/* The word of an enum's number without the common prefix; NULL: unknown number. */
-const char *text_scalar_enum_word(const ProtobufCEnumDescriptor *descriptor, int number);
-
 void text_scalar_base64(struct buf *out, const ProtobufCBinaryData *bytes);
 
 /* Valid UTF-8 without control characters but tab and newline, at most max_len bytes; else what is

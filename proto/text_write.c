@@ -86,7 +86,7 @@ static void put_scalar(struct buf *out, const ProtobufCFieldDescriptor *field, c
     } else if (type == PROTOBUF_C_TYPE_BOOL) {
         buf_puts(out, field_int(type, at) ? "true" : "false");
     } else if (type == PROTOBUF_C_TYPE_ENUM) {
-        const char *word = text_scalar_enum_word(field->descriptor, (int)field_int(type, at));
+        const char *word = text_enum_word(field->descriptor, (int)field_int(type, at));
         buf_printf(out, "\"%s\"", word ? word : "unknown");
     } else if (!field_type_is_int(type)) {
         put_real(out, field_real(type, at));
@@ -216,7 +216,7 @@ static void yaml_scalar(struct buf *out, const ProtobufCFieldDescriptor *field, 
     if (field->type == PROTOBUF_C_TYPE_STRING) {
         word = *(const char *const *)at;
     } else if (field->type == PROTOBUF_C_TYPE_ENUM) {
-        word = text_scalar_enum_word(field->descriptor, (int)field_int(field->type, at));
+        word = text_enum_word(field->descriptor, (int)field_int(field->type, at));
     }
     if (word && is_plain_word(word)) {
         buf_puts(out, word);

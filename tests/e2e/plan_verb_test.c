@@ -134,7 +134,7 @@ static void any_layout_is_planned_and_marked(void **state)
                       "pipeline 0-1, tensor 0-3");
     assert_says(&out, "tensor    4 groups of 4, in a fast domain");
     assert_says(&out, "this plan can't be started yet:");
-    assert_says(&out, "           parallel.tensor: tensor parallel is not built yet\n");
+    assert_says(&out, "           parallel.pipeline: pipeline parallel is not built yet\n");
     assert_says(&out, "           training.precision: bf16 is not built yet\n");
     assert_int_equal(code, 0);
     snprintf(args, sizeof args, "%s --cluster %s --set parallel.tensor=3", job, CLUSTER);

@@ -333,16 +333,16 @@ class Submitting(Case):
     def test_any_layout_is_planned_and_only_submit_refuses_it(self):
         plans = m.plans_rpc.PlansStub(server.channel)
         spec = self.spec()
-        spec.parallel.layout.data, spec.parallel.layout.tensor = 1, 2
+        spec.parallel.layout.data, spec.parallel.layout.pipeline = 1, 2
         ranked = plans.Plan(m.plans.PlanRequest(spec=spec), **self.how).plans[0]
-        mark = "parallel.tensor: tensor parallel is not built yet"
+        mark = "parallel.pipeline: pipeline parallel is not built yet"
         self.assertEqual(list(ranked.plan.unbuilt), [mark])
         self.assertEqual(list(ranked.summary.unbuilt), [mark])
         self.assertEqual([g.size for g in ranked.plan.groups], [2])
         details = self.refused(grpc.StatusCode.INVALID_ARGUMENT, self.jobs.Submit,
                                m.jobs.SubmitRequest(spec=spec, dry_run=True), **self.how)
-        self.assertEqual(details, "parallel.tensor: 2: tensor parallel is not built yet; use 1")
-        spec.parallel.layout.tensor = 3
+        self.assertEqual(details, "parallel.pipeline: 2: pipeline parallel is not built yet; use 1")
+        spec.parallel.layout.pipeline = 3
         details = self.refused(grpc.StatusCode.INVALID_ARGUMENT, plans.Plan,
                                m.plans.PlanRequest(spec=spec), **self.how)
         self.assertIn("resources.devices: 2: the layout", details)

@@ -59,14 +59,28 @@ static void a_field_is_shown_with_type_default_and_values(void **state)
 static void what_is_not_built_is_marked(void **state)
 {
     (void)state;
-    expect("parallel.tensor", 0,
-           "parallel.tensor: whole number, default 1\n"
-           "  Tensor-parallel ranks. More than 1: later.\n"
+    expect("parallel.pipeline", 0,
+           "parallel.pipeline: whole number, default 1\n"
+           "  Pipeline stages. More than 1: later.\n"
            "  May be: not built: only 1.\n");
     expect("resources.backend", 0,
            "resources.backend: word, default auto\n"
            "  auto, ref, cpu or cuda.\n"
            "  May be: auto, ref, cpu (not built: cuda).\n");
+}
+
+/* FSDP's names stand beside the numbers. */
+static void numbers_with_names_are_explained(void **state)
+{
+    (void)state;
+    expect("parallel.zero_stage", 0,
+           "parallel.zero_stage: whole number, default 0\n"
+           "  0, or what is sharded over the data ranks: 1 optimizer, 2 and gradients, 3 and "
+           "weights.\n"
+           "  Also by FSDP's names, in either case: NO_SHARD is 0, SHARD_GRAD_OP 2, FULL_SHARD 3, "
+           "and\n"
+           "  HYBRID_SHARD 3 with a shard_size.\n"
+           "  May be: 0 to 3, HYBRID_SHARD, NO_SHARD, SHARD_GRAD_OP, FULL_SHARD.\n");
 }
 
 /* People know the last name, or paste a path with an index. */
@@ -125,6 +139,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_field_is_shown_with_type_default_and_values),
         cmocka_unit_test(what_is_not_built_is_marked),
+        cmocka_unit_test(numbers_with_names_are_explained),
         cmocka_unit_test(a_last_name_and_an_index_are_understood),
         cmocka_unit_test(a_typo_is_answered_with_the_nearest_name),
         cmocka_unit_test(the_list_has_every_field),

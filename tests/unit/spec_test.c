@@ -186,6 +186,13 @@ static const struct {
      "resources.backend: cpu: computes in fp32 only; with precision fp64 use ref or auto"},
     {"data.train.0.format=tokenized-jsonl|data.train.0.window=T+1",
      "data.train.0.window: T+1: a row of tokenized-jsonl is a sample as it is; leave window out"},
+    {"parallel.data=4|parallel.zero_stage=HYBRID_SHARD",
+     "parallel.zero_stage: HYBRID_SHARD shards inside blocks of ranks: parallel.shard_size has to "
+     "say of how many (a divisor of parallel.data 4); without blocks use FULL_SHARD"},
+    {"parallel.data=4|parallel.zero_stage=hybrid_shard|parallel.shard_size=3",
+     "parallel.shard_size: 3: has to divide parallel.data 4; use 2 or 4"},
+    {"parallel.zero_stage=4", "parallel.zero_stage: 4: wants a whole number from 0 to 3"},
+    {"parallel.zero_stage=-1", "parallel.zero_stage: -1: wants a whole number from 0 to 3"},
     /* Not built. */
     {"model.from_checkpoint=a@5",
      "model.from_checkpoint: starting from another job's checkpoint is not built yet; leave it "
@@ -213,14 +220,9 @@ static const struct {
     {"training.moe={}", "training.moe: mixture of experts is not built yet; leave it out"},
     {"finetune={lora: {r: 8}}", "finetune: fine-tuning is not built yet; leave it out"},
     {"parallel=auto", "parallel: auto: not built yet; use the fields of a mapping"},
-    {"parallel.tensor=2", "parallel.tensor: 2: tensor parallel is not built yet; use 1"},
     {"parallel.pipeline=2", "parallel.pipeline: 2: pipeline parallel is not built yet; use 1"},
     {"parallel.context=2", "parallel.context: 2: context parallel is not built yet; use 1"},
     {"parallel.expert=2", "parallel.expert: 2: expert parallel is not built yet; use 1"},
-    {"parallel.zero_stage=1", "parallel.zero_stage: 1: ZeRO is not built yet; use 0"},
-    {"parallel.shard_size=2", "parallel.shard_size: 2: hybrid sharding is not built yet; use 0"},
-    {"parallel.sequence_parallel=true",
-     "parallel.sequence_parallel: true: sequence parallel is not built yet; use false"},
     {"parallel.virtual_stages=2",
      "parallel.virtual_stages: 2: pipeline parallel is not built yet; use 1"},
     {"parallel.layers_per_stage=[4]",
@@ -423,6 +425,52 @@ static void good_job_files_pass(void **state)
 }
 
 /* ---- defaults ------------------------------------------------------------------------------- */
+
+/* [18] FSDP's words for zero_stage, in a job file of either kind and on the command line, in any
+ * case; what is stored is the number. */
+static void sharding_has_the_names_of_fsdp(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *word;
+        int64_t stage;
+    } names[] = {{"NO_SHARD", 0},   {"SHARD_GRAD_OP", 2},      {"FULL_SHARD", 3}, {"full_shard", 3},
+                 {"Full_Shard", 3}, {"ZERO_NAME_NO_SHARD", 0}, {"2", 2}};
+    struct error err = {0};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char text[256];
+        for (int json = 0; json < 2; json++) {
+            snprintf(text, sizeof text,
+                     json ? "{\"parallel\": {\"data\": 4, \"zero_stage\": %s%s%s}}"
+                          : "parallel:\n  data: 4\n  zero_stage: %s%s%s\n",
+                     json && i < 6 ? "\"" : "", names[i].word, json && i < 6 ? "\"" : "");
+            JobSpec *spec = parse(text);
+            assert_int_equal(spec->parallel->layout->zero_stage, names[i].stage);
+            job_spec__free_unpacked(spec, NULL);
+        }
+        snprintf(text, sizeof text, "parallel.data=4|parallel.zero_stage=%s", names[i].word);
+        JobSpec *spec = least_with(text);
+        assert_int_equal(spec_check(spec, &err), 0);
+        assert_int_equal(spec->parallel->layout->zero_stage, names[i].stage);
+        job_spec__free_unpacked(spec, NULL);
+    }
+    JobSpec *spec = least_with("parallel.data=4|parallel.zero_stage=HYBRID_SHARD|"
+                               "parallel.shard_size=2");
+    assert_int_equal(spec_check(spec, &err), 0);
+    assert_int_equal(spec->parallel->layout->zero_stage, 3);
+    struct buf out = {0};
+    text_to_yaml(&out, &spec->base);
+    assert_non_null(strstr(out.data, "zero_stage: 3\n"));
+    buf_free(&out);
+    assert_int_equal(text_set(&spec->base, "parallel.zero_stage", "FULL_SHRD", &err), -1);
+    assert_string_equal(err.text,
+                        "parallel.zero_stage: wants a whole number or one of HYBRID_SHARD, "
+                        "NO_SHARD, SHARD_GRAD_OP, FULL_SHARD, got \"FULL_SHRD\"; did you mean "
+                        "FULL_SHARD?");
+    assert_int_equal(text_set(&spec->base, "parallel.shard_size", "FULL_SHARD", &err), -1);
+    assert_non_null(strstr(err.text, "wants a whole number, got"));
+    job_spec__free_unpacked(spec, NULL);
+}
 
 static char *read_golden(const char *name, size_t *len)
 {
@@ -729,6 +777,7 @@ int main(void)
         cmocka_unit_test(a_plan_notes_what_is_not_built_and_refuses_the_rest),
         cmocka_unit_test(bad_layouts_are_refused_with_the_nearest_that_do),
         cmocka_unit_test(good_job_files_pass),
+        cmocka_unit_test(sharding_has_the_names_of_fsdp),
         cmocka_unit_test(the_defaults_are_those_of_the_job_spec_text),
         cmocka_unit_test(the_job_spec_text_names_every_default),
         cmocka_unit_test(a_checked_spec_survives_packing_and_a_second_check),
