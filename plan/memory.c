@@ -66,20 +66,22 @@ static double shared_numel(const struct memory_load *load, const ParallelSpec *l
            (double)((load->expert_numel + expert_shards - 1) / expert_shards);
 }
 
-/* ZeRO-3: the unit at work and the next one, whole; from ZeRO-2 on a unit's gradients before they
- * are shared out. */
+/* From ZeRO-2 on the slots of whole gradients, with ZeRO-3 those of whole weights, too: as the
+ * stage has them; where it has no actions yet, two of the largest unit. */
 static double gathered_bytes(const struct memory_load *load, const JobSpec *spec)
 {
     const ParallelSpec *l = spec->parallel->layout;
-    double unit = (double)load->unit_numel, bytes = 0;
+    double two = 2 * (double)load->unit_numel, bytes = 0;
     if (layout_shards(l) == 1) {
         return 0;
     }
     if (l->zero_stage >= 2) {
-        bytes += unit * (double)memory_grad_size(spec->training);
+        bytes += (load->grad_slots > 0 ? (double)load->grad_slots : two) *
+                 (double)memory_grad_size(spec->training);
     }
     if (l->zero_stage >= 3) {
-        bytes += 2 * unit * (double)memory_element_size(spec->training);
+        bytes += (load->weight_slots > 0 ? (double)load->weight_slots : two) *
+                 (double)memory_element_size(spec->training);
     }
     return bytes;
 }
@@ -106,15 +108,9 @@ static struct state state_of(const struct memory_load *load, const JobSpec *spec
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
-static int64_t shared_bytes(int64_t grads_bytes)
-{
-    return (grads_bytes + 4095) / 4096 * 4096 + MEMORY_COMM_BYTES;
-}
-
 void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSpec *spec,
                      const struct memory_load *load)
 {
-    const ParallelSpec *l = spec->parallel->layout;
     struct state s = state_of(load, spec);
     double cheap, block = load->num_layers > 0 ? memory_block_bytes(config, spec, &cheap) : 0;
     double activations = memory_activations(config, spec, load);
@@ -127,7 +123,7 @@ void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSp
     memory_estimate__init(out);
     out->has_params_bytes = out->has_grads_bytes = out->has_optimizer_bytes = 1;
     out->has_activations_bytes = out->has_logits_bytes = out->has_overhead_bytes = 1;
-    out->has_total_bytes = out->has_shared_bytes = out->has_snapshot_bytes = 1;
+    out->has_total_bytes = out->has_snapshot_bytes = 1;
     out->has_gathered_bytes = gathered > 0;
     out->params_bytes = to_bytes(s.weights);
     out->grads_bytes = to_bytes(s.grads);
@@ -140,7 +136,4 @@ void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSp
     out->total_bytes = out->params_bytes + out->grads_bytes + out->optimizer_bytes +
                        out->activations_bytes + out->logits_bytes + out->snapshot_bytes +
                        out->gathered_bytes + out->overhead_bytes;
-    if (!load->gpu && l->data * l->tensor * l->pipeline * l->context > 1) {
-        out->shared_bytes = shared_bytes(out->grads_bytes);
-    }
 }

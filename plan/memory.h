@@ -28,6 +28,7 @@ struct memory_load {
     int64_t dense_numel;  /* elements of the flat buffers, padding included, without experts */
     int64_t expert_numel; /* of its experts */
     int64_t unit_numel;   /* of the largest unit (embedding, block, head) */
+    int64_t weight_slots, grad_slots; /* elements of the stage's slots together; 0 = none yet */
     int64_t num_layers;
     bool has_head;
     bool gpu;
@@ -44,9 +45,13 @@ int64_t memory_optimizer_size(const TrainingSpec *training);
 int64_t memory_state_size(const TrainingSpec *training);
 
 /* What the ranks of a stage take from the shared segment for gradients that are summed and slices
- * of weights that are gathered (runtime/parallel/store_memory.c), to the byte; without the segment's
- * other uses. size: bytes of an element. */
+ * of weights that are gathered (runtime/parallel/store_memory.c), to the byte; without the
+ * segment's other uses. size: bytes of an element. */
 int64_t memory_store_shared_bytes(const Stage *stage, const ParallelSpec *layout, int64_t size);
+
+/* All that a rank of the stage takes from the segment: that, what the layers sum over the tensor
+ * ranks, and the communicators' own. Of a layout with more than one rank on CPU devices. */
+int64_t memory_shared_bytes(const Stage *stage, const JobSpec *spec, const ModelConfig *config);
 
 /* Bytes that a block keeps for its backward pass, for one micro-batch of this layout, before
  * recomputation; cheap: of that what selective recomputation drops. */

@@ -1,5 +1,6 @@
 /* The shared segment's part of a rank's memory: the same cases as in
- * runtime/parallel/store_memory.c. A piece of the segment begins at a multiple of 64 bytes. */
+ * runtime/parallel/store_memory.c and runtime/layers/model.h. A piece of the segment begins at a
+ * multiple of 64 bytes. */
 #include "plan/memory.h"
 
 #include "plan/layout_rules.h"
@@ -36,4 +37,35 @@ int64_t memory_store_shared_bytes(const Stage *stage, const ParallelSpec *layout
         bytes += slice;
     }
     return bytes < MEMORY_MAX_BYTES ? bytes : MEMORY_MAX_BYTES;
+}
+
+/* What the tensor ranks sum in the layers: rows of the residual stream, padded for sequence
+ * parallel, and three words a row for the loss. */
+static int64_t tensor_bytes(const JobSpec *spec, const ModelConfig *config, int64_t size)
+{
+    const ParallelSpec *l = spec->parallel->layout;
+    int64_t rows, room, numel;
+    if (l->tensor == 1) {
+        return 0;
+    }
+    if (__builtin_mul_overflow(spec->training->micro_batch_size, spec->training->seq_len, &rows) ||
+        rows > MEMORY_MAX_BYTES / 32) {
+        return MEMORY_MAX_BYTES / 2;
+    }
+    room = l->sequence_parallel ? (rows + l->tensor - 1) / l->tensor * l->tensor : rows;
+    if (__builtin_mul_overflow(room, config->hidden_size, &numel)) {
+        return MEMORY_MAX_BYTES / 2;
+    }
+    return piece(numel, size) + piece(3 * rows, sizeof(double));
+}
+
+int64_t memory_shared_bytes(const Stage *stage, const JobSpec *spec, const ModelConfig *config)
+{
+    int64_t size = memory_element_size(spec->training);
+    int64_t bytes = memory_store_shared_bytes(stage, spec->parallel->layout, size) +
+                    tensor_bytes(spec, config, size);
+    if (bytes > MEMORY_MAX_BYTES) {
+        bytes = MEMORY_MAX_BYTES;
+    }
+    return (bytes + 4095) / 4096 * 4096 + MEMORY_COMM_BYTES;
 }

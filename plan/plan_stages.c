@@ -154,6 +154,15 @@ static void take_table(struct memory_load *load, const struct param_table *t)
     }
 }
 
+static int64_t sum_of(const int64_t *slots, size_t num)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < num; i++) {
+        sum += slots[i];
+    }
+    return sum;
+}
+
 static int stage_memory(const Plan *plan, int32_t idx, MemoryEstimate *out, struct error *err)
 {
     int64_t num_layers = plan->model->config->num_hidden_layers;
@@ -161,6 +170,9 @@ static int stage_memory(const Plan *plan, int32_t idx, MemoryEstimate *out, stru
                                .num_layers = stage_num_layers(plan->stages[idx]),
                                .has_head = stage_has_head(plan->stages[idx], num_layers),
                                .gpu = strcmp(plan->backend, "cuda") == 0};
+    const Stage *stage = plan->stages[idx];
+    load.weight_slots = sum_of(stage->weight_slots, stage->n_weight_slots);
+    load.grad_slots = sum_of(stage->grad_slots, stage->n_grad_slots);
     struct param_table table;
     if (params_expand(plan, idx, &table, err) != 0) {
         return -1;
@@ -168,6 +180,10 @@ static int stage_memory(const Plan *plan, int32_t idx, MemoryEstimate *out, stru
     take_table(&load, &table);
     params_free(&table);
     memory_estimate(out, plan->model->config, plan->spec, &load);
+    if (!load.gpu && plan->mesh->num_ranks > 1) {
+        out->has_shared_bytes = 1;
+        out->shared_bytes = memory_shared_bytes(stage, plan->spec, plan->model->config);
+    }
     return 0;
 }
 

@@ -113,17 +113,36 @@ static void background_saves_need_a_copy(void **state)
     assert_int_equal(m.snapshot_bytes, 0);
 }
 
-/* The shared segment holds each rank's gradients and the communicator's small areas; one rank needs
- * none. */
-static void only_gradients_lie_in_the_shared_segment(void **state)
+static int64_t shared_bytes(int64_t data, int64_t tensor, bool sequence)
+{
+    c->layout.data = data;
+    c->layout.tensor = tensor;
+    c->layout.sequence_parallel = sequence;
+    c->training.global_batch_size = 2 * data;
+    Plan *plan = plan_case_build(c);
+    int64_t bytes = plan->memory->shared_bytes;
+    if (data > 1) {
+        assert_true(bytes >= plan->memory->grads_bytes);
+    }
+    plan__free_unpacked(plan, NULL);
+    return bytes;
+}
+
+/* The shared segment holds what ranks sum: gradients over the data ranks, rows of the residual
+ * stream (12 x 64, padded for 8 ranks to 16 x 64) and the loss's words over the tensor ranks, and
+ * the communicator's small areas. One rank needs none. */
+static void what_is_summed_lies_in_the_shared_segment(void **state)
 {
     (void)state;
-    MemoryEstimate m;
-    estimate(&m, 1000, 1);
-    assert_int_equal(m.shared_bytes, 0);
-    estimate(&m, 1000, 2);
-    assert_int_equal(m.shared_bytes, 4096 + MEMORY_COMM_BYTES);
-    assert_true(m.shared_bytes >= m.grads_bytes);
+    plan_case_cluster(c, 1, 16, 16, 0);
+    assert_int_equal(shared_bytes(1, 1, false), 0);
+    assert_int_equal(shared_bytes(2, 1, false),
+                     (109888 * 4 + 4095) / 4096 * 4096 + MEMORY_COMM_BYTES);
+    int64_t words = 3 * 12 * 8 + 32; /* in pieces of 64 bytes */
+    assert_int_equal(shared_bytes(1, 8, false),
+                     (12 * 64 * 4 + words + 4095) / 4096 * 4096 + MEMORY_COMM_BYTES);
+    assert_int_equal(shared_bytes(1, 8, true),
+                     (16 * 64 * 4 + words + 4095) / 4096 * 4096 + MEMORY_COMM_BYTES);
 }
 
 /* Sizes of a job file can be anything: the estimate stops at its cap, it never wraps. */
@@ -268,7 +287,7 @@ int main(void)
         T(state_of_known_models_is_as_published),
         T(activations_add_up_from_the_saved_tensors),
         T(background_saves_need_a_copy),
-        T(only_gradients_lie_in_the_shared_segment),
+        T(what_is_summed_lies_in_the_shared_segment),
         T(absurd_sizes_do_not_overflow),
         T(too_little_memory_is_refused_with_the_difference),
         T(ranks_of_a_node_share_its_memory),
