@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "runtime/data/formats.h"
-#include "runtime/probe/rows.h"
+#include "runtime/data/row_facts.h"
 
 /* Enough to find a file of the wrong type or tokenizer; the loader checks every token it reads. */
 #define SCAN_TOKENS_MAX ((int64_t)8 << 20)
@@ -39,7 +39,7 @@ static int fill(DataFacts *facts, const struct roots *roots, const SourceSpec *s
     facts->format = strdup(word);
     ASSERT(facts->path && facts->format);
     if (strcmp(word, "tokenized-jsonl") == 0) {
-        return rows_probe(roots, source->path, facts, err) == 0 ? 0 : error_wrap(err, "data.train");
+        return row_facts(roots, source->path, facts, err) == 0 ? 0 : error_wrap(err, "data.train");
     }
     if (formats_parse(word, &format, err) != 0) {
         return error_wrap(err, "data.train: format");

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "model/family.h"
 
 #define PROGRESS_EVERY_MS 300
 #define LINE_EVERY_MS 1000
@@ -68,6 +69,17 @@ static void print_line(struct report *r, int64_t step, const StepMetrics *m)
              m->grad_norm, m->lr, m->tokens_per_s, mfu);
 }
 
+/* Of all ranks. Packed documents: what this step's own need, so that padding and positions of other
+ * documents count for nothing. */
+static double step_flops(const Plan *plan, const struct step_result *result)
+{
+    const TrainingSpec *training = plan->spec->training;
+    if (result->tokens > 0)
+        return result->tokens *
+               family_flops_per_token(plan->model->config, result->attended / result->tokens);
+    return plan->flops_per_token * (double)training->global_batch_size * (double)training->seq_len;
+}
+
 int report_step(struct report *r, int64_t step, const struct step_result *result, struct error *err)
 {
     if (r->start->rank != 0)
@@ -89,7 +101,7 @@ int report_step(struct report *r, int64_t step, const struct step_result *result
     m.tokens_per_s = step_tokens / step_s;
     if (r->plan->peak_flops > 0.0) {
         m.has_mfu = 1;
-        m.mfu = r->plan->flops_per_token * step_tokens /
+        m.mfu = step_flops(r->plan, result) /
                 (step_s * r->plan->peak_flops * (double)r->plan->mesh->num_ranks);
     }
     print_line(r, step, &m);

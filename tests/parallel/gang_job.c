@@ -17,6 +17,7 @@
 #include "plan/spec_check.h"
 #include "proto/text.h"
 #include "runtime/data/formats.h"
+#include "runtime/data/row_facts.h"
 
 static int64_t or_one(int64_t n)
 {
@@ -120,12 +121,17 @@ static void read_data(const SourceSpec *source, DataFacts *facts)
     struct error err = {0};
     struct token_file *file = NULL;
     enum data_format format;
-    if (formats_parse(source->format, &format, &err) != 0 ||
-        formats_open(&file, NULL, source->path, format, &err) != 0)
-        fail_msg("%s", err.text);
     data_facts__init(facts);
     facts->path = source->path;
     facts->format = source->format;
+    if (strcmp(source->format, "tokenized-jsonl") == 0) {
+        if (row_facts(NULL, source->path, facts, &err) != 0)
+            fail_msg("%s", err.text);
+        return;
+    }
+    if (formats_parse(source->format, &format, &err) != 0 ||
+        formats_open(&file, NULL, source->path, format, &err) != 0)
+        fail_msg("%s", err.text);
     facts->has_num_tokens = facts->has_size_bytes = 1;
     facts->num_tokens = formats_num_tokens(file);
     facts->size_bytes = formats_size_bytes(file);

@@ -1,4 +1,4 @@
-#include "runtime/probe/rows.h"
+#include "runtime/data/row_facts.h"
 
 #include "runtime/data/row_file.h"
 
@@ -51,7 +51,8 @@ static int scan(struct row_file *f, DataFacts *facts, struct totals *t, struct e
     struct packed_row row = {0};
     int rc = 0;
     int64_t i = 0;
-    for (; rc == 0 && i < row_file_num_rows(f) && row_file_at_bytes(f) < ROWS_SCAN_BYTES; i++) {
+    for (; rc == 0 && i < row_file_num_rows(f) && row_file_at_bytes(f) < ROW_FACTS_SCAN_BYTES;
+         i++) {
         rc = row_file_read(f, i, &limits, &row, err);
         if (rc == 0) {
             add(facts, t, &row, i);
@@ -62,7 +63,7 @@ static int scan(struct row_file *f, DataFacts *facts, struct totals *t, struct e
     return rc == 0 ? check_shifted(row_file_path(f), t, err) : -1;
 }
 
-int rows_probe(const struct roots *roots, const char *path, DataFacts *facts, struct error *err)
+int row_facts(const struct roots *roots, const char *path, DataFacts *facts, struct error *err)
 {
     const struct row_file_options options = {.path = path, .roots = roots};
     struct row_file *f;
