@@ -1,7 +1,12 @@
 tandem_test(safetensors_test ${CMAKE_SOURCE_DIR}/tests/unit/safetensors_test.c tandem_ckpt)
 tandem_test(loader_test ${CMAKE_SOURCE_DIR}/tests/unit/loader_test.c tandem_data)
-add_library(ckpt_fixture STATIC ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_fixture.c)
+add_library(ckpt_fixture STATIC ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_fixture.c
+  ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_layout.c)
 target_link_libraries(ckpt_fixture PRIVATE tandem_flags PUBLIC tandem_ckpt PkgConfig::CMOCKA)
+target_compile_definitions(ckpt_fixture PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+tandem_test(ckpt_layout_test ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_layout_test.c ckpt_fixture)
+set_tests_properties(ckpt_layout_test PROPERTIES LABELS threads)
+target_link_options(ckpt_layout_test PRIVATE -Wl,--wrap=fsync -Wl,--wrap=pread)
 tandem_test(ckpt_test ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_test.c ckpt_fixture)
 tandem_test(ckpt_weights_test ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_weights_test.c ckpt_fixture)
 tandem_test(ckpt_kill_test ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_kill_test.c ckpt_fixture)

@@ -17,7 +17,9 @@
 
 #include "base/fs.h"
 #include "runtime/ckpt/ckpt.h"
+#include "tests/effort.h"
 #include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/ckpt_layout.h"
 
 static char root[64];
 
@@ -280,6 +282,157 @@ static void a_sweep_killed_anywhere_loses_nothing(void **state)
     fixture_free(&at_20);
 }
 
+/* ---- several writers of one file ---------------------------------------------------------------
+ */
+
+/* Two tensor ranks, each state shared out over two: nearly every file is written by all four. */
+static const struct layout_spec shared_spec = {.model = {"llama-tied", 2, 1, 5},
+                                               .dtype = DTYPE_F32,
+                                               .moments = true,
+                                               .tensor = 2,
+                                               .shards = 2,
+                                               .replicas = 1,
+                                               .zero_stage = 3,
+                                               .num_buckets = 2,
+                                               .cuts = 3};
+static struct layout shared_10, shared_20; /* as they are at those steps */
+
+static int try_shared(const struct layout *l, int64_t step, int32_t attempt, struct error *err)
+{
+    struct ckpt_meta meta = fixture_meta(step, attempt);
+    char dir[256];
+    return layout_save(l, root, &meta, dir, sizeof dir, err);
+}
+
+static void save_shared(const struct layout *l, int64_t step, int32_t attempt)
+{
+    struct error err = {0};
+    if (try_shared(l, step, attempt, &err) != 0) {
+        fprintf(stderr, "%s\n", err.text);
+        _exit(1);
+    }
+}
+
+static void save_shared_20(const struct fixture *f)
+{
+    (void)f;
+    save_shared(&shared_20, 20, 1);
+}
+
+static int64_t newest_shared_loads(void)
+{
+    char dir[256];
+    int64_t step;
+    struct ckpt_meta meta;
+    struct error err = {0};
+    struct layout got;
+    struct layout_spec other = shared_spec;
+    other.tensor = other.shards = 1;
+    other.zero_stage = 0;
+    assert_int_equal(ckpt_newest(root, dir, sizeof dir, &step, &err), 0);
+    assert_true(step == 10 || step == 20);
+    layout_new(&got, &other);
+    if (layout_load(&got, dir, &meta, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+    const char *wrong = layout_differs(&got, (uint64_t)step, false);
+    if (wrong) {
+        fail_msg("step %d: %s", (int)step, wrong);
+    }
+    layout_free(&got);
+    return step;
+}
+
+static void fresh_shared_root(void)
+{
+    snprintf(root, sizeof root, "/tmp/tandem-kill-XXXXXX");
+    assert_non_null(mkdtemp(root));
+    save_shared(&shared_10, 10, 1);
+}
+
+/* How many calls one save makes. */
+static int64_t shared_begin(void)
+{
+    layout_new(&shared_10, &shared_spec);
+    layout_new(&shared_20, &shared_spec);
+    layout_fill(&shared_10, 10);
+    layout_fill(&shared_20, 20);
+    fresh_shared_root();
+    dies = false;
+    calls_left = INT64_MAX;
+    save_shared(&shared_20, 20, 1);
+    int64_t num = INT64_MAX - calls_left;
+    calls_left = -1;
+    assert_int_equal(newest_shared_loads(), 20);
+    assert_int_equal(fs_remove_tree(root, NULL), 0);
+    return num;
+}
+
+static void shared_end(void)
+{
+    layout_free(&shared_10);
+    layout_free(&shared_20);
+}
+
+/* The next point of trouble: all of those from the commit on, some of the many writes before. */
+static int64_t next_point(int64_t n, int64_t num)
+{
+    return n + (n + 40 > num ? 1 : effort(1, 17, 53));
+}
+
+/* As for one writer a file: whoever dies, wherever, the one before or the new one is whole. */
+static void a_shared_save_killed_anywhere_leaves_the_one_before(void **state)
+{
+    (void)state;
+    int64_t num = shared_begin(), before = 0, after = 0;
+    for (int64_t n = 0; n < num; n = next_point(n, num)) {
+        fresh_shared_root();
+        assert_false(runs_through(n, save_shared_20, NULL));
+        int64_t step = newest_shared_loads();
+        before += step == 10;
+        after += step == 20;
+        sweep(NULL);
+        assert_int_equal(newest_shared_loads(), step);
+        save_shared(&shared_20, 20, 2);
+        assert_int_equal(newest_shared_loads(), 20);
+        assert_int_equal(fs_remove_tree(root, NULL), 0);
+    }
+    assert_true(before > 40);
+    assert_true(after >= 2);
+    shared_end();
+}
+
+/* One rank's failure is the save's: nothing looks complete, and the space comes back. */
+static void a_shared_save_that_fails_anywhere_gives_the_space_back(void **state)
+{
+    (void)state;
+    int64_t num = shared_begin();
+    int failures = 0;
+    for (int64_t n = 0; n < num; n = next_point(n, num)) {
+        struct error err = {0};
+        struct ckpt_meta meta = fixture_meta(20, 1);
+        char path[300];
+        fresh_shared_root();
+        calls_left = n;
+        int rc = try_shared(&shared_20, 20, 1, &err);
+        calls_left = -1;
+        int64_t step = newest_shared_loads();
+        if (rc != 0) {
+            failures++;
+            assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+            assert_int_equal(ckpt_abandon(root, &meta, &err), 0);
+            snprintf(path, sizeof path, "%s/step-00000020-a1.tmp", root);
+            assert_false(fs_exists(path));
+            assert_int_equal(newest_shared_loads(), step);
+        }
+        save_shared(&shared_20, 20, 2);
+        assert_int_equal(newest_shared_loads(), 20);
+        assert_int_equal(fs_remove_tree(root, NULL), 0);
+    }
+    assert_true(failures > 40);
+    shared_end();
+}
+
 /* ---- exports -----------------------------------------------------------------------------------
  */
 
@@ -362,6 +515,8 @@ int main(void)
         cmocka_unit_test(a_save_killed_anywhere_leaves_the_one_before),
         cmocka_unit_test(a_save_that_fails_anywhere_says_so_and_gives_the_space_back),
         cmocka_unit_test(a_sweep_killed_anywhere_loses_nothing),
+        cmocka_unit_test(a_shared_save_killed_anywhere_leaves_the_one_before),
+        cmocka_unit_test(a_shared_save_that_fails_anywhere_gives_the_space_back),
         cmocka_unit_test(an_export_killed_anywhere_is_whole_or_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
