@@ -100,8 +100,9 @@ static int read_model_type(const struct config_reader *r, ModelConfig *config)
     if (!family_find(type)) {
         char found[64];
         snprintf(found, sizeof found, "\"%.40s\"", type);
-        return config_refuse(r, "model_type", found,
-                             "llama is; qwen2, qwen3, mixtral, qwen3_moe and gpt2 can be planned");
+        return config_refuse(
+            r, "model_type", found,
+            "llama, qwen2, qwen3 and gpt2 are; mixtral and qwen3_moe can be planned");
     }
     config->model_type = strdup(type);
     ASSERT(config->model_type);

@@ -15,19 +15,35 @@ static bool has_experts(const ModelConfig *c)
 
 /* ---- what would change the arithmetic and isn't known ---- */
 
-static int check_activation(const struct config_reader *r, const char *key, const char *known)
+/* same: another word for the same function. */
+static int check_activation(const struct config_reader *r, const char *key, const char *known,
+                            const char *same)
 {
     const json_t *v = json_object_get(r->root, key);
     const char *word = json_string_value(v);
-    size_t len = strlen(known);
-    if (!v || json_is_null(v) ||
-        (word && strncmp(word, known, len) == 0 && (!word[len] || word[len] == '_'))) {
+    if (!v || json_is_null(v) || (word && (strcmp(word, known) == 0 || strcmp(word, same) == 0))) {
         return 0;
     }
     char found[64], wanted[64];
     snprintf(found, sizeof found, "\"%.40s\"", word ? word : "?");
     snprintf(wanted, sizeof wanted, "%s is", known);
     return config_refuse(r, key, found, wanted);
+}
+
+/* Newer files list how each layer attends. */
+static int check_layer_types(const struct config_reader *r)
+{
+    const json_t *list = json_object_get(r->root, "layer_types"), *v;
+    size_t i;
+    json_array_foreach(list, i, v)
+    {
+        const char *word = json_string_value(v);
+        if (!word || strcmp(word, "full_attention") != 0) {
+            return config_refuse(r, "layer_types", "with another than full_attention",
+                                 "full_attention is");
+        }
+    }
+    return 0;
 }
 
 /* Qwen's files name a window and say whether it is used. */
@@ -56,13 +72,33 @@ static int check_experts(const struct config_reader *r, const ModelConfig *c)
     return config_refuse_unless(r, "decoder_sparse_step", 1);
 }
 
+/* Hugging Face's dropouts are 0.1 where the file has none; here they are 0. */
+static int check_gpt2(const struct config_reader *r)
+{
+    static const char *const dropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
+    for (size_t i = 0; i < sizeof dropouts / sizeof dropouts[0]; i++) {
+        if (config_refuse_unless(r, dropouts[i], 0) != 0) {
+            return -1;
+        }
+    }
+    if (json_is_false(json_object_get(r->root, "scale_attn_weights"))) {
+        return config_refuse(r, "scale_attn_weights", "false", "it has to be true");
+    }
+    return check_activation(r, "activation_function", "gelu_new", "gelu_pytorch_tanh") != 0 ||
+                   config_refuse_true(r, "scale_attn_by_inverse_layer_idx") != 0 ||
+                   config_refuse_true(r, "add_cross_attention") != 0 ||
+                   config_refuse_present(r, "quantization_config") != 0
+               ? -1
+               : 0;
+}
+
 int config_family_check(const struct config_reader *r, const ModelConfig *c)
 {
     static const char *const bools[] = {"attention_bias", "mlp_bias", "use_qk_norm"};
     if (is(c, "gpt2")) {
-        return check_activation(r, "activation_function", "gelu");
+        return check_gpt2(r);
     }
-    if (check_activation(r, "hidden_act", "silu") != 0) {
+    if (check_activation(r, "hidden_act", "silu", "swish") != 0) {
         return -1;
     }
     for (size_t i = 0; i < sizeof bools / sizeof bools[0]; i++) {
@@ -70,7 +106,8 @@ int config_family_check(const struct config_reader *r, const ModelConfig *c)
             return -1;
         }
     }
-    return check_window(r) != 0 || config_refuse_present(r, "quantization_config") != 0 ||
+    return check_window(r) != 0 || check_layer_types(r) != 0 ||
+                   config_refuse_present(r, "quantization_config") != 0 ||
                    check_experts(r, c) != 0 || config_refuse_unless(r, "pretraining_tp", 1) != 0 ||
                    config_refuse_unless(r, "attention_dropout", 0) != 0 ||
                    config_refuse_unless(r, "partial_rotary_factor", 1) != 0
@@ -111,6 +148,10 @@ static int read_gpt2(const struct config_reader *r, ModelConfig *c)
                            &c->has_rms_norm_eps) != 0) {
         return -1;
     }
+    if (!c->has_rms_norm_eps) {
+        c->has_rms_norm_eps = 1;
+        c->rms_norm_eps = 1e-5;
+    }
     if (!c->has_intermediate_size && c->hidden_size > 0 && c->hidden_size < INT32_MAX) {
         c->has_intermediate_size = 1;
         c->intermediate_size = 4 * c->hidden_size;
@@ -123,6 +164,11 @@ int config_family_read(const struct config_reader *r, ModelConfig *c, bool *all)
     *all = is(c, "gpt2");
     if (*all) {
         return read_gpt2(r, c);
+    }
+    if (is(c, "qwen3")) {
+        /* Where the file has none it isn't hidden_size / num_attention_heads. */
+        c->has_head_dim = 1;
+        c->head_dim = 128;
     }
     return has_experts(c) ? read_experts(r, c) : 0;
 }

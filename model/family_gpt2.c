@@ -123,7 +123,6 @@ static size_t gpt2_saved(const ModelConfig *c, struct family_saved saved[FAMILY_
 
 const struct family family_gpt2 = {
     .model_type = "gpt2",
-    .plan_only = true,
     .params = gpt2_params,
     .matmul_params = gpt2_matmul_params,
     .saved = gpt2_saved,

@@ -1,4 +1,4 @@
-/* Families that can be planned and not trained yet. */
+/* The families beside Llama. */
 #ifndef TANDEM_MODEL_FAMILY_OTHERS_H
 #define TANDEM_MODEL_FAMILY_OTHERS_H
 

@@ -2,5 +2,5 @@
 #include "model/family_decoder.h"
 #include "model/family_others.h"
 
-DECODER_FAMILY(qwen2, false, .qkv_bias = true);
-DECODER_FAMILY(qwen3, false, .qk_norm = true);
+DECODER_FAMILY(qwen2, true, .qkv_bias = true);
+DECODER_FAMILY(qwen3, true, .qk_norm = true);

@@ -4,7 +4,8 @@ tandem_test(golden_curve_test "${CMAKE_SOURCE_DIR}/tests/parallel/golden_curve_t
 set_tests_properties(golden_curve_test PROPERTIES TIMEOUT 1800 LABELS threads)
 tandem_test(trainer_test "${CMAKE_SOURCE_DIR}/tests/parallel/trainer_test.c;${gang}" tandem_rank)
 set_tests_properties(trainer_test PROPERTIES TIMEOUT 900 LABELS threads)
-tandem_test(reference_test "${CMAKE_SOURCE_DIR}/tests/parallel/reference_test.c;${gang}"
+tandem_test(reference_test
+  "${CMAKE_SOURCE_DIR}/tests/parallel/reference_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/reference.c;${gang}"
   tandem_rank)
 set_tests_properties(reference_test PROPERTIES TIMEOUT 600 LABELS threads)
 tandem_test(layout_sweep_test

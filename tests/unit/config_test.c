@@ -19,6 +19,10 @@
     "\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 128, "                 \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"vocab_size\": 256"
 
+#define GPT2                                                                                       \
+    "\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, "                    \
+    "\"n_positions\": 64, \"vocab_size\": 256"
+
 static ModelConfig *parse_ok(const char *text)
 {
     ModelConfig *c = NULL;
@@ -40,8 +44,8 @@ static void assert_refused(const char *text, const char *part)
     }
 }
 
-/* The text goes on as a string, in which a zero byte is the end: half of the keys would be gone from
- * an export. */
+/* The text goes on as a string, in which a zero byte is the end: half of the keys would be gone
+ * from an export. */
 static void a_zero_byte_is_refused(void **state)
 {
     (void)state;
@@ -136,6 +140,23 @@ static void configs_of_other_families_are_read(void **state)
     }
 }
 
+/* What a file leaves out is what its family's makers take. */
+static void each_family_has_its_own_defaults(void **state)
+{
+    (void)state;
+    ModelConfig *c = parse_ok("{" GPT2 "}");
+    assert_true(c->rms_norm_eps == 1e-5);
+    assert_true(c->tie_word_embeddings);
+    assert_int_equal(c->intermediate_size, 256);
+    assert_int_equal(c->num_key_value_heads, 4);
+    model_config__free_unpacked(c, NULL);
+    c = parse_ok("{\"model_type\": \"qwen3\", \"hidden_size\": 64, \"intermediate_size\": 128, "
+                 "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"vocab_size\": 256}");
+    assert_int_equal(c->head_dim, 128);
+    assert_true(c->rms_norm_eps == 1e-6);
+    model_config__free_unpacked(c, NULL);
+}
+
 #define MOE                                                                                        \
     "\"model_type\": \"qwen3_moe\", \"hidden_size\": 64, \"intermediate_size\": 128, "             \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"vocab_size\": 256, "                  \
@@ -203,6 +224,14 @@ static void what_we_cannot_compute_is_refused_by_name(void **state)
         {"{" BASE ", \"attention_dropout\": 0.1}", "attention_dropout 0.1"},
         {"{" BASE ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor 0.5"},
         {"{" BASE ", \"quantization_config\": {}}", "quantization_config"},
+        {"{" BASE ", \"hidden_act\": \"silu_and_mul\"}", "hidden_act \"silu_and_mul\""},
+        {"{" BASE ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}", "layer_types"},
+        {"{" GPT2 ", \"activation_function\": \"gelu\"}", "activation_function \"gelu\""},
+        {"{" GPT2 ", \"resid_pdrop\": 0.1}", "resid_pdrop 0.1"},
+        {"{" GPT2 ", \"scale_attn_weights\": false}", "scale_attn_weights false"},
+        {"{" GPT2 ", \"scale_attn_by_inverse_layer_idx\": true}",
+         "scale_attn_by_inverse_layer_idx"},
+        {"{" GPT2 ", \"add_cross_attention\": true}", "add_cross_attention true"},
         {"{" BASE ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "\"linear\""},
         {"{" BASE ", \"rope_scaling\": {\"factor\": 2}}", "no rope_type"},
         {"{" BASE ", \"rope_scaling\": {\"rope_type\": \"llama3\"}}", "factor is missing"},
@@ -308,6 +337,7 @@ int main(void)
         cmocka_unit_test(head_dim_may_differ_from_hidden_over_heads),
         cmocka_unit_test(golden_configs_are_read),
         cmocka_unit_test(configs_of_other_families_are_read),
+        cmocka_unit_test(each_family_has_its_own_defaults),
         cmocka_unit_test(keys_of_experts_are_checked),
         cmocka_unit_test(llama3_rope_is_read_in_each_spelling),
         cmocka_unit_test(what_we_cannot_compute_is_refused_by_name),
