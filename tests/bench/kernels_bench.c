@@ -134,8 +134,14 @@ static void run_attention_bwd(void *arg)
     must(k->attention_bwd(dev, stream, DTYPE_F32, arg, &err));
 }
 
-static void bench_attention(int64_t b, int64_t t, int64_t h, int64_t kv, int64_t e)
+/* Rows that hold `documents` documents each; of work, only what queries see counts. */
+static void bench_attention(int64_t b, int64_t t, int64_t h, int64_t kv, int64_t e,
+                            int64_t documents)
 {
+    int32_t *segments = device_mem((size_t)(b * t) * sizeof *segments);
+    for (int64_t i = 0; i < b * t; i++) {
+        segments[i] = (int32_t)(i % t * documents / t);
+    }
     int64_t nq = b * t * h * e;
     int64_t nk = b * t * kv * e;
     struct attention_args a = {
@@ -148,6 +154,7 @@ static void bench_attention(int64_t b, int64_t t, int64_t h, int64_t kv, int64_t
         .q = numbers(nq),
         .k = numbers(nk),
         .v = numbers(nk),
+        .segments = documents > 1 ? segments : NULL,
         .o = numbers(nq),
         .lse = numbers(b * h * t),
         .d_o = numbers(nq),
@@ -156,14 +163,14 @@ static void bench_attention(int64_t b, int64_t t, int64_t h, int64_t kv, int64_t
         .dv = numbers(nk),
         .workspace = device_mem(k->attention_workspace(dev, DTYPE_F32, b, t, h, kv, e)),
     };
-    /* Only what lies below the diagonal counts. */
-    double flops = 2.0 * 2 * (double)(b * h * e) * (double)t * (double)(t + 1) / 2;
+    double seen = (double)t * (double)(t / documents + 1) / 2;
+    double flops = 2.0 * 2 * (double)(b * h * e) * seen;
     char text[80];
-    snprintf(text, sizeof text, "attention fwd B%lld T%lld H%lld K%lld E%lld", (long long)b,
-             (long long)t, (long long)h, (long long)kv, (long long)e);
+    snprintf(text, sizeof text, "attention fwd B%lld T%lld/%lld H%lld K%lld E%lld", (long long)b,
+             (long long)t, (long long)documents, (long long)h, (long long)kv, (long long)e);
     report_flops(text, flops, best_seconds(run_attention_fwd, &a));
-    snprintf(text, sizeof text, "attention bwd B%lld T%lld H%lld K%lld E%lld", (long long)b,
-             (long long)t, (long long)h, (long long)kv, (long long)e);
+    snprintf(text, sizeof text, "attention bwd B%lld T%lld/%lld H%lld K%lld E%lld", (long long)b,
+             (long long)t, (long long)documents, (long long)h, (long long)kv, (long long)e);
     report_flops(text, flops * 2.5, best_seconds(run_attention_bwd, &a));
 }
 
@@ -171,11 +178,10 @@ static void bench_attention(int64_t b, int64_t t, int64_t h, int64_t kv, int64_t
 
 struct vectors {
     int64_t r, d, n;
-    float *x, *y, *z, *u, *v, *w, *rstd, *cos, *sin;
+    float *x, *y, *z, *u, *v, *w, *mean, *rstd, *dw, *zeros, *cos, *sin;
     void *workspace;
     int32_t *ids;
-    double *sums;
-    double *wide;
+    double *sums, *max, *nll;
 };
 
 static void run_copy(void *arg)
@@ -207,6 +213,55 @@ static void run_swiglu_bwd(void *arg)
 {
     struct vectors *v = arg;
     must(k->swiglu_bwd(dev, stream, DTYPE_F32, v->u, v->v, v->z, v->x, v->y, v->n, &err));
+}
+
+static void run_layernorm_fwd(void *arg)
+{
+    struct vectors *v = arg;
+    must(k->layernorm_fwd(dev, stream, DTYPE_F32, v->y, v->mean, v->rstd, v->x, v->w, v->w, v->r,
+                          v->d, 1e-5, &err));
+}
+
+static void run_layernorm_bwd(void *arg)
+{
+    struct vectors *v = arg;
+    must(k->layernorm_bwd(dev, stream, DTYPE_F32, v->z, v->dw, v->dw, v->y, v->x, v->w, v->mean,
+                          v->rstd, v->r, v->d, false, v->workspace, &err));
+}
+
+static void run_gelu_fwd(void *arg)
+{
+    struct vectors *v = arg;
+    must(k->gelu_fwd(dev, stream, DTYPE_F32, v->z, v->x, v->n, &err));
+}
+
+static void run_gelu_bwd(void *arg)
+{
+    struct vectors *v = arg;
+    must(k->gelu_bwd(dev, stream, DTYPE_F32, v->z, v->y, v->x, v->n, &err));
+}
+
+/* In place: adds zeros. */
+static void run_add_bias(void *arg)
+{
+    struct vectors *v = arg;
+    must(k->add_bias(dev, stream, DTYPE_F32, v->z, v->zeros, v->r, v->d, &err));
+}
+
+static void run_column_sum(void *arg)
+{
+    struct vectors *v = arg;
+    must(k->column_sum(dev, stream, DTYPE_F32, v->dw, v->x, v->r, v->d, &err));
+}
+
+/* One rank's part of the loss: all three parts. */
+static void run_parts(void *arg)
+{
+    struct vectors *v = arg;
+    struct logits_part p = {v->x, v->r, v->d, v->d, 0, v->ids};
+    must(k->ce_max(dev, stream, DTYPE_F32, v->max, &p, &err));
+    must(k->ce_sum(dev, stream, DTYPE_F32, v->sums, v->max, &p, &err));
+    must(k->ce_finish(dev, stream, DTYPE_F32, v->nll, v->z, v->max, v->sums, 0.5, &p, &err));
 }
 
 static void run_add(void *arg)
@@ -279,8 +334,13 @@ static void bench_memory(int64_t r, int64_t d)
         v.u[i] = v.u[i] * v.u[i];
     }
     v.w = numbers(d);
+    v.dw = numbers(d);
+    v.zeros = device_mem((size_t)d * 4);
+    v.mean = numbers(r);
     v.rstd = numbers(r);
-    v.sums = device_mem((size_t)r * 8);
+    v.sums = device_mem((size_t)r * 16);
+    v.max = device_mem((size_t)r * 8);
+    v.nll = device_mem((size_t)r * 8);
     v.ids = device_mem((size_t)r * 4);
     for (int64_t i = 0; i < r; i++) {
         v.ids[i] = (int32_t)(i * 31 % (d < r ? d : r));
@@ -291,20 +351,27 @@ static void bench_memory(int64_t r, int64_t d)
     for (size_t i = 0; i < n; i++) {
         v.cos[i] = 1;
     }
-    v.workspace = device_mem(k->rmsnorm_bwd_workspace(dev, DTYPE_F32, r, d));
+    v.workspace = device_mem(k->layernorm_bwd_workspace(dev, DTYPE_F32, r, d));
     double bytes = (double)n * 4;
     bandwidth = 2 * bytes / best_seconds(run_copy, &v);
     printf("\n[%lld, %lld]: %.1f MB an array; a copy moves %.1f GB/s\n", (long long)r, (long long)d,
            bytes * 1e-6, bandwidth * 1e-9);
     report_bytes("rmsnorm fwd", 2 * bytes, best_seconds(run_rmsnorm_fwd, &v));
     report_bytes("rmsnorm bwd", 3 * bytes, best_seconds(run_rmsnorm_bwd, &v));
+    report_bytes("layernorm fwd", 2 * bytes, best_seconds(run_layernorm_fwd, &v));
+    report_bytes("layernorm bwd", 3 * bytes, best_seconds(run_layernorm_bwd, &v));
     report_bytes("swiglu fwd", 3 * bytes, best_seconds(run_swiglu_fwd, &v));
     report_bytes("swiglu bwd", 5 * bytes, best_seconds(run_swiglu_bwd, &v));
+    report_bytes("gelu fwd", 2 * bytes, best_seconds(run_gelu_fwd, &v));
+    report_bytes("gelu bwd", 3 * bytes, best_seconds(run_gelu_bwd, &v));
+    report_bytes("add bias", 2 * bytes, best_seconds(run_add_bias, &v));
+    report_bytes("column sum", bytes, best_seconds(run_column_sum, &v));
     report_bytes("add", 3 * bytes, best_seconds(run_add, &v));
     report_bytes("rope", 2 * bytes, best_seconds(run_rope, &v));
     report_bytes("embed fwd", 2 * bytes, best_seconds(run_embed_fwd, &v));
     report_bytes("embed bwd", 3 * bytes, best_seconds(run_embed_bwd, &v));
     report_bytes("cross entropy", 2 * bytes, best_seconds(run_cross_entropy, &v));
+    report_bytes("cross entropy in parts", 2 * bytes, best_seconds(run_parts, &v));
     report_bytes("sum of squares", bytes, best_seconds(run_sum_squares, &v));
     report_bytes("adamw", 7 * bytes, best_seconds(run_adamw, &v));
 }
@@ -327,12 +394,14 @@ int main(int argc, char **argv)
     bench_linear(1024, 768, 3072);
     bench_linear(1024, 768, 50257);
     printf("\n");
-    bench_attention(8, 128, 4, 4, 32);
-    bench_attention(16, 128, 6, 2, 32);
-    bench_attention(4, 256, 12, 12, 64);
-    bench_attention(1, 1024, 12, 12, 64);
-    bench_attention(1, 1024, 16, 4, 128);
-    bench_attention(16, 32, 4, 4, 8);
+    bench_attention(8, 128, 4, 4, 32, 1);
+    bench_attention(16, 128, 6, 2, 32, 1);
+    bench_attention(4, 256, 12, 12, 64, 1);
+    bench_attention(1, 1024, 12, 12, 64, 1);
+    bench_attention(1, 1024, 16, 4, 128, 1);
+    bench_attention(16, 32, 4, 4, 8, 1);
+    bench_attention(1, 2048, 12, 12, 64, 1);
+    bench_attention(1, 2048, 12, 12, 64, 16);
     bench_memory(1024, 128);
     bench_memory(2048, 512);
     bench_memory(1024, 3072);

@@ -31,10 +31,12 @@ struct shape {
     int64_t first; /* id of the table's row 0 */
     int64_t ld;    /* columns of a part of the vocabulary */
     int num_parts;
-    bool equal;    /* all logits are the same */
-    double size;   /* of the inputs; 0 = 1 */
-    double centre; /* what the inputs lie around */
-    double floor;  /* errors are measured against this at least: where outputs cancel */
+    bool equal;       /* all logits are the same */
+    int64_t document; /* mean length of the documents of a row; 0 = a few positions */
+    bool recur;       /* segments come again, or are numbered downwards */
+    double size;      /* of the inputs; 0 = 1 */
+    double centre;    /* what the inputs lie around */
+    double floor;     /* errors are measured against this at least: where outputs cancel */
 };
 
 typedef void (*op_run)(const struct side *side, enum dtype t, const struct shape *s,

@@ -105,6 +105,20 @@ void run_rope(const struct side *x, enum dtype t, const struct shape *s, struct 
 int32_t *draw_segments(const struct side *x, const struct shape *s)
 {
     int32_t *segments = side_ints(x, s->b * s->t, 9, 1);
+    if (s->document > 0) {
+        int32_t *length = side_ints(x, s->b * s->t, 10, 2 * s->document - 1);
+        for (int64_t b = 0; b < s->b; b++) {
+            int32_t now = 0;
+            int64_t end = 0;
+            for (int64_t t = 0; t < s->t; t++) {
+                if (t == end) {
+                    end += 1 + length[b * s->t + now++];
+                }
+                segments[b * s->t + t] = !s->recur ? now : b % 2 ? now % 3 : -now;
+            }
+        }
+        return segments;
+    }
     for (int64_t b = 0; b < s->b; b++) {
         int32_t now = 0;
         for (int64_t t = 0; t < s->t; t++) {

@@ -182,6 +182,52 @@ static void attention_agrees_for_long_sequences(void **state)
     }
 }
 
+/* Keys that no query of a tile sees are left out; what is left must be neither more nor less, also
+ * where segments aren't numbered upwards. */
+static void attention_of_packed_documents_agrees(void **state)
+{
+    (void)state;
+    static const int64_t documents[] = {1, 9, 32, 63, 70, 150, 1000};
+    for (int64_t i = 0; i < 14; i++) {
+        struct shape s = {.b = 2,
+                          .t = i % 3 == 0 ? 200 : 331,
+                          .h = 2,
+                          .kv = 1 + i % 2,
+                          .e = 8 + 5 * (i % 4),
+                          .alpha = 0.3,
+                          .segments = true,
+                          .document = documents[i % 7],
+                          .recur = i >= 7,
+                          .floor = 0.1};
+        char what[120];
+        snprintf(what, sizeof what, "attention, documents of %lld %d", (long long)s.document,
+                 s.recur);
+        check_parity(what, run_attention, &s, 64, false);
+    }
+}
+
+/* Tensor parallel over more ranks than there are key heads: each rank has one, for all its heads.
+ */
+static void attention_of_one_key_head_agrees(void **state)
+{
+    (void)state;
+    static const int64_t heads[] = {1, 2, 3, 7, 16};
+    for (size_t i = 0; i < 5; i++) {
+        struct shape s = {.b = 2,
+                          .t = 97,
+                          .h = heads[i],
+                          .kv = 1,
+                          .e = 24,
+                          .alpha = 0.2,
+                          .segments = i % 2,
+                          .document = 30,
+                          .floor = 0.1};
+        check_parity("attention, one key head", run_attention, &s, 64, false);
+    }
+    check_parity("attention of no sequence", run_attention,
+                 &(struct shape){.t = 5, .h = 2, .kv = 1, .e = 8, .alpha = 1}, 64, false);
+}
+
 /* Scores of some thousands: nothing overflows; the error is that of rounding such a score. */
 static void attention_is_stable_for_huge_scores(void **state)
 {
@@ -333,6 +379,8 @@ int main(void)
         cmocka_unit_test(rope_agrees_with_and_without_positions),
         cmocka_unit_test(attention_agrees_for_grouped_heads_and_segments),
         cmocka_unit_test(attention_agrees_for_long_sequences),
+        cmocka_unit_test(attention_of_packed_documents_agrees),
+        cmocka_unit_test(attention_of_one_key_head_agrees),
         cmocka_unit_test(attention_is_stable_for_huge_scores),
         cmocka_unit_test(swiglu_agrees_for_each_element),
         cmocka_unit_test(gelu_agrees_for_each_element),

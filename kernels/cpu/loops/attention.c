@@ -1,8 +1,8 @@
 /* Attention by tiles of queries. Scores lie transposed, [keys, tile]: one row a key, one column a
  * query. So a maximum, a sum or a mask over keys runs down the rows, for a vector of queries at
  * once, and of the products' right sides only tiles need to be packed. The scratch of a thread
- * holds two tiles; nothing of size T x T is kept.
- * Source of the backward pass: Dao et al. 2022, algorithm 4. */
+ * holds two tiles; nothing of size T x T is kept. Keys before the first document of a tile's
+ * queries are left out. Source of the backward pass: Dao et al. 2022, algorithm 4. */
 #include "kernels/host/variant/variant.h"
 
 #include <math.h>
@@ -28,13 +28,15 @@
 /* Keys whose sum is made on its own: sums of T numbers would round too often. */
 #define SUM_KEYS INT64_C(128)
 
-/* A tile of one head: queries first..first+rows-1 see keys 0..keys-1 at most. */
+/* A tile of one head: queries first..first+rows-1 see none but the `keys` keys from first_key. */
 struct tile {
     const struct attention_args *a;
-    int64_t b, first, rows, keys;
+    int64_t first, rows;
+    int64_t first_key, keys;
+    const int32_t *segments; /* of the row; NULL: the tile's queries and keys are of one document */
     int64_t cols;         /* rows, up to a whole group: what lies behind rows is never looked at */
     int64_t q_row, k_row; /* distances of rows */
-    int64_t q_at, k_at;   /* of the tile's first query; of the head's first key */
+    int64_t q_at, k_at;   /* of the tile's first query and first key */
     real *lse;            /* of the tile's first query */
 };
 
@@ -43,21 +45,61 @@ static int64_t tile_width(int64_t seq_len)
     return seq_len <= SHORT_SEQUENCE ? SHORT_TILE : TILE;
 }
 
+/* The segments of queries begin..end-1 lie between these. */
+static void segment_range(const int32_t *segments, int64_t begin, int64_t end, int32_t *min,
+                          int32_t *max)
+{
+    int32_t low = segments[begin];
+    int32_t high = segments[begin];
+    for (int64_t i = begin; i < end; i++) {
+        low = segments[i] < low ? segments[i] : low;
+        high = segments[i] > high ? segments[i] : high;
+    }
+    *min = low;
+    *max = high;
+}
+
+/* No query of the tile sees a key before this. Where segments ascend, as loaders number them, the
+ * first query sees this one. */
+static int64_t first_key_of(const int32_t *segments, int64_t first, int64_t rows)
+{
+    int32_t min;
+    int32_t max;
+    segment_range(segments, first, first + rows, &min, &max);
+    int64_t j = 0;
+    while (segments[j] < min || segments[j] > max) {
+        j++;
+    }
+    return j;
+}
+
+static bool is_one_segment(const int32_t *segments, int64_t begin, int64_t end)
+{
+    int32_t min;
+    int32_t max;
+    segment_range(segments, begin, end, &min, &max);
+    return min == max;
+}
+
 static struct tile tile_of(const struct attention_args *a, int64_t b, int64_t h, int64_t first)
 {
     int64_t kv = h / (a->h / a->kv);
     int64_t rows = min_i64(tile_width(a->t), a->t - first);
+    const int32_t *segments = a->segments ? a->segments + b * a->t : NULL;
+    int64_t first_key = segments ? first_key_of(segments, first, rows) : 0;
+    bool mixed = segments && !is_one_segment(segments, first_key, first + rows);
     return (struct tile){
         .a = a,
-        .b = b,
         .first = first,
         .rows = rows,
-        .keys = first + rows,
+        .first_key = first_key,
+        .keys = first + rows - first_key,
+        .segments = mixed ? segments : NULL,
         .cols = num_blocks(rows, GROUP) * GROUP,
         .q_row = a->h * a->e,
         .k_row = a->kv * a->e,
         .q_at = ((b * a->t + first) * a->h + h) * a->e,
-        .k_at = (b * a->t * a->kv + kv) * a->e,
+        .k_at = ((b * a->t + first_key) * a->kv + kv) * a->e,
         .lse = (real *)a->lse + (b * a->h + h) * a->t + first,
     };
 }
@@ -83,21 +125,19 @@ static void clear_spare_columns(const struct tile *t, real *score)
 /* What a query may not see gets the score of nothing: later keys, and other segments. */
 static void mask_scores(const struct tile *t, real *score)
 {
-    for (int64_t j = t->first; j < t->keys; j++) {
-        for (int64_t i = 0; i < j - t->first; i++) {
+    int64_t diagonal = t->first - t->first_key;
+    for (int64_t j = diagonal; j < t->keys; j++) {
+        for (int64_t i = 0; i < j - diagonal; i++) {
             score[j * TILE + i] = -INFINITY;
         }
     }
-    if (!t->a->segments) {
-        return;
-    }
-    const int32_t *segments = t->a->segments + t->b * t->a->t;
-    for (int64_t j = 0; j < t->keys; j++) {
-        int32_t own = segments[j];
+    for (int64_t j = 0; t->segments && j < t->keys; j++) {
+        int32_t own = t->segments[t->first_key + j];
+        const int32_t *segments = t->segments + t->first;
 #pragma omp simd
         for (int64_t i = 0; i < t->rows; i++) {
             real s = score[j * TILE + i];
-            score[j * TILE + i] = segments[t->first + i] == own ? s : -INFINITY;
+            score[j * TILE + i] = segments[i] == own ? s : -INFINITY;
         }
     }
 }

@@ -4,32 +4,51 @@
 #include <string.h>
 
 #include "kernels/cpu/loops/block.h"
+#include "kernels/cpu/loops/vec.h"
 
 /* Rows whose contributions to dw and db one task sums. */
 #define BWD_ROWS INT64_C(64)
 
-static double row_sum(const real *x, int64_t d)
+/* Registers whose sums run side by side, so that none waits for the one before it. Each lane's sum
+ * is short; double adds them up. */
+#define SIDES 4
+
+/* Of distances from a centre: their sum, or that of their squares. */
+static inline double row_sum(const real *x, int64_t d, real centre, bool square)
 {
+    vec side[SIDES] = {0};
+    int64_t i = 0;
+    for (; i + SIDES * VEC_LANES <= d; i += SIDES * VEC_LANES) {
+#pragma GCC unroll 4
+        for (int j = 0; j < SIDES; j++) {
+            vec off = *(const vec *)(x + i + j * VEC_LANES) - centre;
+            vec term = off;
+            if (square) {
+                term = off * off;
+            }
+            side[j] += term;
+        }
+    }
     double sum = 0;
+    for (; i < d; i++) {
+        double off = (double)(x[i] - centre);
+        sum += square ? off * off : off;
+    }
+    real lane[VEC_LANES];
+    vec all = (side[0] + side[1]) + (side[2] + side[3]);
+    memcpy(lane, &all, sizeof lane);
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < d; i++) {
-        sum += (double)x[i];
+    for (int j = 0; j < VEC_LANES; j++) {
+        sum += (double)lane[j];
     }
     return sum;
 }
 
-/* Squares of distances from a centre near the mean, corrected for what the centre is off by. */
+/* From a centre near the mean, corrected for what it is off by. */
 static double row_variance(const real *x, int64_t d, double mean)
 {
-    real centre = (real)mean;
-    double squares = 0;
-#pragma omp simd reduction(+ : squares)
-    for (int64_t i = 0; i < d; i++) {
-        real off = x[i] - centre;
-        squares += (double)(off * off);
-    }
-    double shift = mean - (double)centre;
-    return squares / (double)d - shift * shift;
+    double shift = mean - (double)(real)mean;
+    return row_sum(x, d, (real)mean, true) / (double)d - shift * shift;
 }
 
 static void layernorm_fwd_task(void *arg, int64_t task, int thread)
@@ -44,7 +63,7 @@ static void layernorm_fwd_task(void *arg, int64_t task, int thread)
     for (int64_t r = begin; r < end; r++) {
         const real *x = (const real *)a->x + r * d;
         real *y = (real *)a->y + r * d;
-        double exact = row_sum(x, d) / (double)d;
+        double exact = row_sum(x, d, 0, false) / (double)d;
         real mean = (real)exact;
         real inv = (real)(1 / sqrt(row_variance(x, d, exact) + a->eps));
         ((real *)a->mean)[r] = mean;
