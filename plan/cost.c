@@ -7,6 +7,7 @@
 #include "plan/layout_rules.h"
 #include "plan/memory.h"
 #include "plan/plan.h"
+#include "plan/schedule.h"
 #include "plan/stages.h"
 
 double cost_efficiency(const char *device_type)
@@ -124,17 +125,32 @@ static struct costing costing_of(const Plan *plan, double rate)
 
 /* ---- in each block and micro-batch ---------------------------------------------------------- */
 
-/* Two all-reduces forward and two backward; with sequence parallel the same bytes as reduce-scatter
- * and all-gather, and one more gather of both halves in the backward pass. */
-static double tensor_block_s(const struct costing *c)
+/* So many all-reduces of the residual stream over the tensor ranks. */
+static double tensor_s(const struct costing *c, double times)
 {
     double t = (double)c->layout->tensor;
     if (t <= 1) {
         return 0;
     }
-    double times = 4 + (c->layout->sequence_parallel ? 1 : 0) + (recomputes(c) ? 2 : 0);
     double bytes = cost_all_reduce_bytes(t, c->rows * (double)c->config->hidden_size * c->size);
     return link_s(c, AXIS_TENSOR, times * bytes, times * 2 * depth(t));
+}
+
+/* Two all-reduces forward and two backward; with sequence parallel the same bytes as reduce-scatter
+ * and all-gather, and one more gather of both halves in the backward pass. */
+static double tensor_block_s(const struct costing *c)
+{
+    return tensor_s(c, 4 + (c->layout->sequence_parallel ? 1 : 0) + (recomputes(c) ? 2 : 0));
+}
+
+/* One all-reduce forward for the embedding, one backward for the head; with sequence parallel the
+ * head gathers once more. */
+static double tensor_ends_s(const struct costing *c, const Stage *stage)
+{
+    int64_t layers = c->config->num_hidden_layers;
+    double head = c->layout->sequence_parallel ? 1.5 : 1;
+    return tensor_s(c, (stage_has_embed(stage, layers) ? 1 : 0) +
+                           (stage_has_head(stage, layers) ? head : 0));
 }
 
 /* Ring: keys and values go round once forward, with their gradients once backward, while attention
@@ -191,10 +207,11 @@ static double pipeline_s(const struct costing *c, double stage_s)
 
 /* ---- gradients and weights ------------------------------------------------------------------ */
 
-/* Over so many ranks of the gradient group. */
+/* Of so many elements, once over the gradient group. */
 struct volume {
-    double reduce_s; /* gradients, once: an all-reduce, or a reduce-scatter with ZeRO */
-    double gather_s; /* weights, once, with ZeRO */
+    double reduce_s; /* gradients: an all-reduce, or with ZeRO a reduce-scatter inside a shard */
+    double across_s; /* their all-reduce over a shard's replicas */
+    double gather_s; /* weights, with ZeRO */
 };
 
 static struct volume volume_of(const struct costing *c, double numel, double ranks)
@@ -206,18 +223,38 @@ static struct volume volume_of(const struct costing *c, double numel, double ran
     const TrainingSpec *t = c->plan->spec->training;
     Axis axis = c->layout->data > 1 ? AXIS_DATA : AXIS_CONTEXT;
     double grads = numel * (double)memory_grad_size(t), weights = numel * c->size;
-    double shards = (double)layout_shards(c->layout), steps = 2 * depth(ranks);
+    double shards = (double)layout_shards(c->layout);
     if (shards > ranks) {
         shards = ranks;
     }
     if (shards <= 1) {
-        v.reduce_s = link_s(c, axis, cost_all_reduce_bytes(ranks, grads), steps);
+        v.reduce_s = link_s(c, axis, cost_all_reduce_bytes(ranks, grads), 2 * depth(ranks));
         return v;
     }
-    double across = cost_all_reduce_bytes(ranks / shards, grads / shards);
-    v.reduce_s = link_s(c, axis, (shards - 1) / shards * grads + across, steps);
-    v.gather_s = link_s(c, axis, (shards - 1) / shards * weights, steps / 2);
+    double replicas = ranks / shards;
+    v.reduce_s = link_s(c, axis, (shards - 1) / shards * grads, depth(shards));
+    v.across_s =
+        link_s(c, axis, cost_all_reduce_bytes(replicas, grads / shards), 2 * depth(replicas));
+    v.gather_s = link_s(c, axis, (shards - 1) / shards * weights, depth(shards));
     return v;
+}
+
+/* How many times all of a stage goes through each in a step: as its list says; where it has none
+ * yet, in every micro-batch from ZeRO-2 on, and ZeRO-3 gathers twice in each. */
+struct times {
+    double reduce, gather;
+};
+
+static struct times times_of(const struct costing *c, const Stage *stage)
+{
+    int64_t zero = c->layout->zero_stage;
+    struct times t = {.reduce = zero >= 2 ? c->m : 1, .gather = zero >= 3 ? 2 * c->m : 1};
+    if (stage->n_actions > 0 && stage->flat_numel > 0) {
+        struct schedule_volume v = schedule_volume(stage);
+        t.reduce = v.reduced / (double)stage->flat_numel;
+        t.gather = v.gathered / (double)stage->flat_numel;
+    }
+    return t;
 }
 
 /* Elements of experts that a rank of the stage holds. */
@@ -234,21 +271,22 @@ static double expert_numel(const struct costing *c, const Stage *stage)
            (double)c->layout->expert;
 }
 
-/* A reduce runs under the last micro-batch's backward pass, ZeRO's gather under the first one's
- * forward pass; ZeRO-2 reduces every micro-batch, ZeRO-3 gathers twice in each, too. */
+/* Reduces run under the backward pass of their micro-batches, ZeRO-1's and 2's gather under the
+ * first one's forward pass; what ZeRO-3 sends, under all of the step. */
 static double data_s(const struct costing *c, const Stage *stage, double stage_s)
 {
     double ranks = (double)c->layout->data * (double)c->layout->context;
     double experts = expert_numel(c, stage);
     struct volume dense = volume_of(c, (double)stage->flat_numel - experts, ranks);
     struct volume own = volume_of(c, experts, ranks / (double)c->layout->expert);
-    double reduce = dense.reduce_s + own.reduce_s, gather = dense.gather_s + own.gather_s;
+    struct times times = times_of(c, stage);
+    double reduce = times.reduce * (dense.reduce_s + own.reduce_s) + dense.across_s + own.across_s;
+    double gather = times.gather * (dense.gather_s + own.gather_s);
     double forward = stage_s / 3, backward = stage_s - forward;
     if (c->layout->zero_stage >= 3) {
-        return c->m * above_zero(2 * gather + reduce - stage_s);
+        return above_zero(gather + reduce - c->m * stage_s);
     }
-    double times = c->layout->zero_stage == 2 ? c->m : 1;
-    return times * above_zero(reduce - backward) + above_zero(gather - forward);
+    return above_zero(reduce - times.reduce * backward) + above_zero(gather - forward);
 }
 
 /* ---- together ------------------------------------------------------------------------------- */
@@ -266,7 +304,7 @@ bool cost_estimate(CostEstimate *out, const Plan *plan, const char *device_type)
     }
     struct costing c = costing_of(plan, plan->peak_flops * cost_efficiency(device_type));
     double talk_s = tensor_block_s(&c) + context_block_s(&c) + expert_block_s(&c);
-    double slowest_s = 0, layers = 0, worst_data_s = 0, compute_s = 0;
+    double slowest_s = 0, layers = 0, worst_data_s = 0, compute_s = 0, ends_s = 0;
     int64_t num_layers = c.config->num_hidden_layers;
     for (size_t i = 0; i < plan->n_stages; i++) {
         const Stage *stage = plan->stages[i];
@@ -276,11 +314,13 @@ bool cost_estimate(CostEstimate *out, const Plan *plan, const char *device_type)
         n /= halves;
         double compute =
             n * c.block_s + (stage_has_head(stage, num_layers) ? c.head_s / halves : 0);
-        double all = compute + n * talk_s, data = data_s(&c, stage, all);
+        double ends = tensor_ends_s(&c, stage) / halves;
+        double all = compute + n * talk_s + ends, data = data_s(&c, stage, all);
         worst_data_s = data > worst_data_s ? data : worst_data_s;
         if (all > slowest_s) {
             slowest_s = all;
             compute_s = compute;
+            ends_s = ends;
             layers = n;
         }
     }
@@ -288,7 +328,7 @@ bool cost_estimate(CostEstimate *out, const Plan *plan, const char *device_type)
     cost_estimate__init(out);
     mark_all(out);
     out->compute_s = c.m * compute_s;
-    out->tensor_s = c.m * layers * tensor_block_s(&c);
+    out->tensor_s = c.m * (layers * tensor_block_s(&c) + ends_s);
     out->context_s = c.m * layers * context_block_s(&c);
     out->expert_s = c.m * layers * expert_block_s(&c);
     out->pipeline_s = pipeline_s(&c, slowest_s);

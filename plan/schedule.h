@@ -41,4 +41,12 @@ struct schedule_walk {
  * list that plan_prove has passed. */
 bool schedule_next(struct schedule_walk *w, Action *out);
 
+/* Elements of buckets, padding included, that go through each kind of collective in a step. */
+struct schedule_volume {
+    double reduced;  /* over the ranks that share a shard; without sharding over all data ranks */
+    double final;    /* of these the last ones, which go over the shards' replicas, too */
+    double gathered; /* weights */
+};
+struct schedule_volume schedule_volume(const Stage *stage);
+
 #endif

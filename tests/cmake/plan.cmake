@@ -1,6 +1,7 @@
 set(plan_case ${CMAKE_SOURCE_DIR}/tests/unit/plan_case.c)
 tandem_test(config_test ${CMAKE_SOURCE_DIR}/tests/unit/config_test.c tandem_model)
 tandem_fuzz(config_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/config_fuzz.c tandem_model)
+tandem_fuzz(plan_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/plan_fuzz.c tandem_plan)
 tandem_test(family_test ${CMAKE_SOURCE_DIR}/tests/unit/family_test.c tandem_model)
 tandem_test(mesh_test ${CMAKE_SOURCE_DIR}/tests/unit/mesh_test.c tandem_plan)
 tandem_test(cluster_test ${CMAKE_SOURCE_DIR}/tests/unit/cluster_test.c tandem_plan)
