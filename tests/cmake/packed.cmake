@@ -11,3 +11,8 @@ set_tests_properties(packed_train_test PROPERTIES TIMEOUT 600 LABELS threads)
 tandem_test(packed_row_random_test ${CMAKE_SOURCE_DIR}/tests/unit/packed_row_random_test.c
   tandem_data PkgConfig::JANSSON)
 tandem_fuzz(packed_row_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/packed_row_fuzz.c tandem_data)
+tandem_test(packed_plan_test "${CMAKE_SOURCE_DIR}/tests/unit/packed_plan_test.c;${CMAKE_SOURCE_DIR}/tests/unit/plan_case.c"
+  tandem_data)
+add_test(NAME packed_e2e_test COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/packed_test.py)
+set_tests_properties(packed_e2e_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
+  ENVIRONMENT TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})

@@ -1,5 +1,7 @@
-/* Any bytes as a token file under any options: refused in words, or every micro-batch of a few
- * steps can be read, and its ids lie in the vocabulary. The first 8 bytes are the options. */
+/* Any bytes as a token file, or one of packed rows, under any options: refused in words, or every
+ * micro-batch of a few steps can be read, and its ids lie in the vocabulary. The first 8 bytes are
+ * the options. */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,37 +13,61 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Lists of a micro-batch. */
+enum { IDS, TARGETS, POSITIONS, SEGMENTS, NUM_LISTS };
+
+static void check_batch(const struct loader *l, const struct loader_options *o,
+                        int32_t *const lists[NUM_LISTS], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int32_t id = lists[IDS][i];
+        bool first = i % (size_t)o->seq_len == 0;
+        ASSERT(id >= 0 && (o->vocab_size == 0 || id < o->vocab_size));
+        if (!loader_is_packed(l)) {
+            ASSERT(first || id == lists[TARGETS][i - 1]);
+            continue;
+        }
+        ASSERT(lists[TARGETS][i] >= -100);
+        ASSERT(lists[POSITIONS][i] >= 0 && lists[POSITIONS][i] < o->seq_len);
+        ASSERT(first ? lists[SEGMENTS][i] == 0
+                     : (uint32_t)(lists[SEGMENTS][i] - lists[SEGMENTS][i - 1]) <= 1);
+    }
+}
+
 static void read_steps(struct loader *l, const struct loader_options *o)
 {
     size_t n = (size_t)(o->micro_batch_size * o->seq_len);
-    int32_t *ids = malloc(n * sizeof *ids), *targets = malloc(n * sizeof *targets);
-    ASSERT(ids && targets);
+    int32_t *lists[NUM_LISTS];
+    for (int i = 0; i < NUM_LISTS; i++) {
+        lists[i] = malloc(n * sizeof *lists[i]);
+        ASSERT(lists[i]);
+    }
     int64_t micro_batches = o->global_batch_size / o->data_size / o->micro_batch_size;
-    const struct host_batch batch = {.ids = ids, .targets = targets};
-    struct loader_counts counts;
+    const struct host_batch batch = {lists[IDS], lists[TARGETS], lists[POSITIONS], lists[SEGMENTS]};
     ASSERT(loader_num_samples(l) >= 1);
     for (int64_t step = 1; step <= 3; step++) {
+        struct loader_counts counts;
         for (int64_t m = 0; m < micro_batches; m++) {
             struct error err = {0};
-            if (loader_read(l, step, m, &batch, &err) != 0) {
-                ASSERT(err.code == ERR_OUT_OF_RANGE && err.text[0]);
-                continue;
-            }
-            for (size_t i = 0; i < n; i++) {
-                ASSERT(ids[i] >= 0 && (o->vocab_size == 0 || ids[i] < o->vocab_size));
-                ASSERT(i % (size_t)o->seq_len == 0 || ids[i] == targets[i - 1]);
+            if (loader_read(l, step, m, &batch, &err) == 0) {
+                check_batch(l, o, lists, n);
+            } else {
+                ASSERT(err.code == (loader_is_packed(l) ? ERR_INVALID_ARGUMENT : ERR_OUT_OF_RANGE));
+                ASSERT(err.text[0]);
             }
         }
-        ASSERT(loader_count_own_targets(l, step, &counts, NULL) == 0 &&
-               counts.targets == micro_batches * (int64_t)n);
+        int rc = loader_count_own_targets(l, step, &counts, NULL);
+        ASSERT(loader_is_packed(l) || (rc == 0 && counts.targets == micro_batches * (int64_t)n));
+        ASSERT(rc != 0 || (counts.targets <= counts.tokens && counts.tokens <= counts.attended));
     }
-    free(ids);
-    free(targets);
+    for (int i = 0; i < NUM_LISTS; i++) {
+        free(lists[i]);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const formats[] = {"text", "u16", "u32"};
+    static const char *const formats[] = {"text", "u16", "u32", "tokenized-jsonl"};
     static int fd = -1;
     static char path[64];
     if (fd < 0) {
@@ -53,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     struct loader_options o = {.path = path,
-                               .format = formats[data[0] % 3],
+                               .format = formats[data[0] % 4],
                                .window = data[1] & 1 ? "T+1" : "T",
                                .tokenizer = "bytes",
                                .order = data[1] & 2 ? "shuffled" : "sequential",
