@@ -103,6 +103,11 @@ int ckpt_sweep(const char *parent, struct error *err);
  * data are passed over (moments, for a reader who only wants weights). */
 int ckpt_load(const char *dir, const struct ckpt_state *state, struct ckpt_meta *meta,
               struct error *err);
+/* The same by `num` readers at once, of which this is idx: each checks the digests of its share of
+ * all files, so that none is hashed twice. What one has read is good when all have succeeded; ranks
+ * that train know that from their first collective. */
+int ckpt_load_share(const char *dir, const struct ckpt_state *state, struct ckpt_meta *meta,
+                    int32_t idx, int32_t num, struct error *err);
 /* Notes in a folder (file DAMAGED: why) that its checkpoint is no longer one, so that the next
  * older one is taken. Readers under way aren't disturbed; whoever deletes the note undoes it. */
 int ckpt_mark_damaged(const char *dir, const char *why, struct error *err);

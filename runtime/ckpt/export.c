@@ -286,7 +286,7 @@ int ckpt_export_hf_shards(const char *out_dir, const char *ckpt_dir,
     }
     parent_of(out_dir, parent, sizeof parent);
     struct export x = {.table = table};
-    if (reader_open(&x.from, ckpt_dir, err) != 0) {
+    if (reader_open(&x.from, ckpt_dir, 0, 1, err) != 0) {
         return error_wrap(err, "export to %s", out_dir);
     }
     x.dtype = x.from.m.precision;

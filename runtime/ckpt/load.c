@@ -34,7 +34,7 @@ static int load_tensor(struct reader *r, const struct ckpt_state *state,
     if (reader_find(r, name, &t, err) != 0) {
         return -1;
     }
-    return fill_param(state, part, p, r->file, t, err);
+    return fill_param(state, part, p, r->file, t, err) == 0 ? 0 : reader_doubt(r, err);
 }
 
 static int load_part(struct reader *r, const struct ckpt_state *state, const struct ckpt_part *part,
@@ -85,15 +85,22 @@ static int check_extra(const struct reader *r, const struct param_table *table, 
 int ckpt_load(const char *dir, const struct ckpt_state *state, struct ckpt_meta *meta,
               struct error *err)
 {
+    return ckpt_load_share(dir, state, meta, 0, 1, err);
+}
+
+int ckpt_load_share(const char *dir, const struct ckpt_state *state, struct ckpt_meta *meta,
+                    int32_t idx, int32_t num, struct error *err)
+{
     struct reader r;
-    if (reader_open(&r, dir, err) != 0) {
+    if (reader_open(&r, dir, idx, num, err) != 0) {
         return -1;
     }
     int rc = -1;
     if (check_extra(&r, state->table, err) == 0 &&
         load_part(&r, state, &state->weights, "", err) == 0 &&
         load_part(&r, state, &state->exp_avg, PART_EXP_AVG, err) == 0 &&
-        load_part(&r, state, &state->exp_avg_sq, PART_EXP_AVG_SQ, err) == 0) {
+        load_part(&r, state, &state->exp_avg_sq, PART_EXP_AVG_SQ, err) == 0 &&
+        reader_check_share(&r, err) == 0) {
         *meta = r.m.meta;
         rc = 0;
     }

@@ -43,7 +43,7 @@ static int resume(struct rank *r, const char *dir, struct error *err)
 {
     struct ckpt_state state = weights_state(r);
     struct ckpt_meta meta;
-    if (ckpt_load(dir, &state, &meta, err) != 0) {
+    if (ckpt_load_share(dir, &state, &meta, r->idx, r->axes.num_ranks, err) != 0) {
         /* Also a file that isn't there. Else every restart would meet the same again. */
         if (err->code == ERR_DATA_LOSS || err->code == ERR_NOT_FOUND) {
             set_aside(dir, err->text);

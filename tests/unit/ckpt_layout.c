@@ -336,7 +336,7 @@ int layout_save(const struct layout *l, const char *parent, const struct ckpt_me
 int layout_load(struct layout *l, const char *dir, struct ckpt_meta *meta, struct error *err)
 {
     for (int32_t i = 0; i < l->num_ranks; i++) {
-        if (ckpt_load(dir, &l->ranks[i].state, meta, err) != 0) {
+        if (ckpt_load_share(dir, &l->ranks[i].state, meta, i, l->num_ranks, err) != 0) {
             return -1;
         }
     }

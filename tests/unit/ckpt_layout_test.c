@@ -241,6 +241,63 @@ static void a_checkpoint_of_the_first_version_loads(void **state)
     }
 }
 
+/* ---- damage ------------------------------------------------------------------------------------
+ */
+
+/* Readers share the check out; whatever byte of whatever file is damaged, one of them says so, and
+ * none calls it anything else. */
+static void damage_is_found_by_one_of_the_readers(void **state)
+{
+    (void)state;
+    struct layout_spec spec = {.model = {"llama-tied", 4, 1, 5},
+                               .dtype = DTYPE_F32,
+                               .moments = true,
+                               .tensor = 2,
+                               .shards = 2,
+                               .replicas = 1,
+                               .zero_stage = 3,
+                               .num_buckets = 2,
+                               .cuts = 5};
+    struct layout l;
+    char dir[256], path[300];
+    layout_new(&l, &spec);
+    layout_fill(&l, 1);
+    save_ok(&l, 1, dir);
+    for (int file = 0; file < 8; file++) {
+        for (int trial = 0; trial < effort(60, 12, 4); trial++) {
+            struct ckpt_meta meta;
+            int found = 0;
+            snprintf(path, sizeof path, "%s/%s-%d.safetensors", dir, file % 2 ? "optim" : "weights",
+                     file / 2);
+            FILE *f = fopen(path, "r+");
+            assert_non_null(f);
+            fseek(f, 0, SEEK_END);
+            long at = (long)(rng_u64(9, (uint64_t)file, (uint64_t)trial) % (uint64_t)ftell(f));
+            at = trial < 4 ? 2 * trial : at; /* the header's length and beginning too */
+            fseek(f, at, SEEK_SET);
+            int byte = fgetc(f);
+            fseek(f, at, SEEK_SET);
+            fputc(byte ^ 1 << trial % 8, f);
+            assert_int_equal(fflush(f), 0);
+            for (int32_t i = 0; i < l.num_ranks; i++) {
+                struct error err = {0};
+                if (ckpt_load_share(dir, &l.ranks[i].state, &meta, i, l.num_ranks, &err) == 0) {
+                    continue;
+                }
+                found++;
+                if (err.code != ERR_DATA_LOSS || !strstr(err.text, "is damaged: SHA-256")) {
+                    fail_msg("byte %ld of %s: %s", at, path, err.text);
+                }
+            }
+            assert_true(found > 0);
+            fseek(f, at, SEEK_SET);
+            fputc(byte, f);
+            fclose(f);
+        }
+    }
+    layout_free(&l);
+}
+
 /* ---- at the same time --------------------------------------------------------------------------
  */
 
@@ -607,6 +664,7 @@ int main(void)
         EACH(what_any_layout_saved_any_other_loads),
         EACH(a_checkpoint_holds_each_tensor_whole_in_one_file),
         EACH(a_checkpoint_of_the_first_version_loads),
+        EACH(damage_is_found_by_one_of_the_readers),
         EACH(all_ranks_write_one_file_at_the_same_time),
         EACH(copies_of_what_is_owned_save_the_same),
         EACH(no_layout_changes_a_draw),
