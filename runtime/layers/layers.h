@@ -110,6 +110,8 @@ struct model {
     void *workspace;
     int32_t *positions; /* [R], r % T; where someone needs them */
     struct batch input; /* the micro-batch; borrowed */
+    int32_t unit;       /* where the walk is, for the text of a failed sum */
+    bool backward;
 };
 
 /* weights.c: finds each parameter of the model in the table, by its role. */
@@ -182,6 +184,8 @@ int stream_backward_bias(struct model *m, const struct weight *bias, const void 
                          struct error *err);
 /* m->d_normed = this rank's rows of the sum of m->d_normed_part. */
 int stream_sum_gradient(struct model *m, struct error *err);
+/* Says what the next call of the tensor ranks is about. */
+void stream_say(const struct model *m);
 
 /* embed.c: residual 0 = rows of the embedding, plus those of learned positions. */
 int embed_forward(struct model *m, struct error *err);

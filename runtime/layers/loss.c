@@ -20,10 +20,13 @@ static int of_cut_vocabulary(struct model *m, void *d_logits, double dloss, stru
         .targets = m->input.targets,
     };
     double *max = m->ce_words, *sums = max + m->rows;
+    stream_say(m);
     if (k->ce_max(m->dev, m->stream, m->dtype, max, &part, err) != 0 ||
         tp_reduce_words(&m->tp, max, m->rows, COMM_MAX, err) != 0 ||
-        k->ce_sum(m->dev, m->stream, m->dtype, sums, max, &part, err) != 0 ||
-        tp_reduce_words(&m->tp, sums, 2 * m->rows, COMM_SUM, err) != 0)
+        k->ce_sum(m->dev, m->stream, m->dtype, sums, max, &part, err) != 0)
+        return -1;
+    stream_say(m);
+    if (tp_reduce_words(&m->tp, sums, 2 * m->rows, COMM_SUM, err) != 0)
         return -1;
     return k->ce_finish(m->dev, m->stream, m->dtype, m->nll, d_logits, max, sums, dloss, &part,
                         err);

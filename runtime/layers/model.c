@@ -154,7 +154,9 @@ int model_forward(struct model *m, int32_t unit_begin, int32_t unit_end, double 
 {
     ASSERT(m->input.ids != NULL);
     ASSERT(0 <= unit_begin && unit_begin <= unit_end && unit_end <= m->num_layers + 2);
+    m->backward = false;
     for (int32_t u = unit_begin; u < unit_end; u++) {
+        m->unit = u;
         int rc = u == 0                   ? embed_forward(m, err)
                  : u == m->num_layers + 1 ? head_forward(m, dloss, loss_sum, err)
                                           : block_forward(m, u - 1, err);
@@ -168,7 +170,9 @@ int model_backward(struct model *m, int32_t unit_begin, int32_t unit_end, struct
 {
     ASSERT(m->trains && m->input.targets != NULL);
     ASSERT(0 <= unit_begin && unit_begin <= unit_end && unit_end <= m->num_layers + 2);
+    m->backward = true;
     for (int32_t u = unit_end - 1; u >= unit_begin; u--) {
+        m->unit = u;
         int rc = u == 0                   ? embed_backward(m, m->d_residual, err)
                  : u == m->num_layers + 1 ? head_backward(m, err)
                                           : block_backward(m, u - 1, err);

@@ -12,8 +12,20 @@ int64_t stream_own_rows(const struct model *m)
     return tp_own_rows(&m->tp, m->rows);
 }
 
+void stream_say(const struct model *m)
+{
+    const char *way = m->backward ? "backward" : "forward";
+    if (m->unit == 0)
+        comm_say(m->tp.comm, "%s of the embedding", way);
+    else if (m->unit > m->num_layers)
+        comm_say(m->tp.comm, "%s of the head", way);
+    else
+        comm_say(m->tp.comm, "%s of block %d", way, m->unit - 1);
+}
+
 int stream_gather(struct model *m, const void **all, void *room, const void *own, struct error *err)
 {
+    stream_say(m);
     *all = is_cut(m) ? room : own;
     return is_cut(m) ? tp_gather(&m->tp, room, own, m->rows, m->hidden, err) : 0;
 }
@@ -27,6 +39,7 @@ int stream_sum(struct model *m, void *out, void **sum, struct error *err)
 {
     void *part = stream_part(m, out);
     *sum = is_cut(m) ? out : part;
+    stream_say(m);
     return tp_sum(&m->tp, *sum, part, m->rows, m->hidden, err);
 }
 
@@ -54,5 +67,6 @@ int stream_backward_bias(struct model *m, const struct weight *bias, const void 
 
 int stream_sum_gradient(struct model *m, struct error *err)
 {
+    stream_say(m);
     return tp_sum(&m->tp, m->d_normed, m->d_normed_part, m->rows, m->hidden, err);
 }

@@ -17,8 +17,9 @@ tandem_test(optim_test
 tandem_test(rank_process_test
   "${CMAKE_SOURCE_DIR}/tests/parallel/rank_process_test.c;${gang}" tandem_rank)
 add_dependencies(rank_process_test tandem-rank)
-tandem_test(generate_test "${CMAKE_SOURCE_DIR}/tests/unit/generate_test.c;${gang}" tandem_tool
-  tandem_rank)
+tandem_test(generate_test
+  "${CMAKE_SOURCE_DIR}/tests/unit/generate_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/reference.c;${gang}"
+  tandem_tool tandem_rank)
 
 # Not a test: prints where the time of a step goes.
 add_executable(step_bench ${CMAKE_SOURCE_DIR}/tests/bench/step_bench.c ${gang})

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "../parallel/gang.h"
+#include "../parallel/reference.h"
 #include "base/rng.h"
 #include "runtime/tool/generator.h"
 
@@ -30,25 +31,60 @@ static void generate(struct generator *g, const struct sampling *sampling, int32
             fail_msg("%s", err.text);
 }
 
-/* Going on from kept keys and values gives what a pass over the whole text gives. */
+/* Going on from kept keys and values gives what a pass over the whole text gives; in every family.
+ */
 static void kept_keys_change_nothing(void **state)
 {
     (void)state;
-    enum { NUM = 40 };
+    enum { NUM = 24 };
+    static const struct golden *const all[] = {&golden_tied, &golden_qwen2, &golden_qwen3,
+                                               &golden_gpt2};
     const struct sampling greedy = {0};
-    int32_t kept[NUM], prompt[3] = {72, 101, 108};
-    struct generator *g = open_golden(&golden_tied);
-    assert_int_equal(generator_feed(g, prompt, 3, NULL), 0);
-    generate(g, &greedy, kept, NUM);
-    generator_close(g);
-    for (int i = 0; i < NUM; i++) {
-        int32_t next;
-        g = open_golden(&golden_tied);
+    for (size_t f = 0; f < sizeof(all) / sizeof(all[0]); f++) {
+        int32_t kept[NUM], prompt[3] = {72, 101, 108};
+        struct generator *g = open_golden(all[f]);
         assert_int_equal(generator_feed(g, prompt, 3, NULL), 0);
-        assert_int_equal(generator_feed(g, kept, i, NULL), 0);
-        generate(g, &greedy, &next, 1);
-        assert_int_equal(next, kept[i]);
+        generate(g, &greedy, kept, NUM);
         generator_close(g);
+        for (int i = 0; i < NUM; i++) {
+            int32_t next;
+            g = open_golden(all[f]);
+            assert_int_equal(generator_feed(g, prompt, 3, NULL), 0);
+            assert_int_equal(generator_feed(g, kept, i, NULL), 0);
+            generate(g, &greedy, &next, 1);
+            assert_int_equal(next, kept[i]);
+            generator_close(g);
+        }
+    }
+}
+
+/* The likeliest next token, step by step, is the one that Hugging Face's logits of the whole text
+ * say. */
+static void one_step_gives_the_reference_s_choice(void **state)
+{
+    (void)state;
+    static const struct golden *const all[] = {&golden_tiny, &golden_qwen2, &golden_qwen3,
+                                               &golden_gpt2};
+    const struct sampling greedy = {0};
+    for (size_t f = 0; f < sizeof(all) / sizeof(all[0]); f++) {
+        struct reference r = reference_open(all[f]);
+        struct generator *g = open_golden(all[f]);
+        int64_t v = generator_config(g)->vocab_size, num = all[f]->seq_len;
+        double *logits = reference_read(&r, "logits", num * v);
+        for (int64_t t = 0; t < num; t++) {
+            int32_t next, likeliest = 0;
+            for (int32_t id = 1; id < v; id++)
+                if (logits[t * v + id] > logits[t * v + likeliest])
+                    likeliest = id;
+            generator_close(g);
+            g = open_golden(all[f]);
+            assert_int_equal(generator_feed(g, r.ids, t + 1, NULL), 0);
+            generate(g, &greedy, &next, 1);
+            assert_int_equal(next, likeliest);
+        }
+        free(logits);
+        generator_close(g);
+        reference_close(&r);
     }
 }
 
@@ -156,6 +192,7 @@ int main(void)
     gang_quiet();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kept_keys_change_nothing),
+        cmocka_unit_test(one_step_gives_the_reference_s_choice),
         cmocka_unit_test(a_text_goes_on_behind_the_window),
         cmocka_unit_test(a_token_outside_the_vocabulary_is_refused),
         cmocka_unit_test(draws_follow_the_softmax),
