@@ -324,6 +324,16 @@ void gang_start(struct gang *g, const Start *start)
 /* ---- reaping ----------------------------------------------------------------------------------
  */
 
+/* Behind the cause of a death in the middle of the run: where, and in what it is missed. */
+static void say_where(const struct gang *g, struct gang_member *m)
+{
+    char waits[GANG_WAITS_MAX];
+    size_t len = strlen(m->why);
+    gang_waited_for(g, m->rank, waits, sizeof waits);
+    snprintf(m->why + len, sizeof m->why - len, "; on %s after step %lld%s", m->host,
+             (long long)m->step, waits);
+}
+
 static void member_gone(struct gang *g, struct gang_member *m, int status)
 {
     char log_path[4096];
@@ -342,6 +352,9 @@ static void member_gone(struct gang *g, struct gang_member *m, int status)
     g->num_running--;
     gang_cause(m, status, g->phase == GANG_RUNS ? "" : g->stop_reason,
                m->faulted && g->first_failed == m->rank, &g->oom_before);
+    if (g->phase == GANG_RUNS && m->kind == EXIT_SIGNAL) {
+        say_where(g, m);
+    }
     gang_log_path(g, m->rank, log_path, sizeof log_path);
     gang_cause_log(log_path, m);
     tell_exit(g, m);

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "proto/names.h"
+#include "runtime/comm/comm_host.h"
 #include "runtime/link/link.h"
 #include "runtime/node/gang.h"
 
@@ -69,6 +70,10 @@ struct gang {
 
 /* The gang can't go on. rank: whose fault it is, -1 = nobody's. The first failure is the cause. */
 void gang_fail(struct gang *g, int32_t rank, const char *text);
+
+/* "; the others wait for it in ..." where they do, else "". */
+#define GANG_WAITS_MAX (COMM_HOST_CALL_TEXT_MAX + 64)
+void gang_waited_for(const struct gang *g, int32_t rank, char *out, size_t size);
 
 /* Fails the gang when one of its ranks has been stopped for too long. */
 void gang_look_for_stopped(struct gang *g);

@@ -25,8 +25,7 @@ char gang_process_state(pid_t pid)
     return after_name && after_name[1] == ' ' ? after_name[2] : 0;
 }
 
-/* What its peers wait for, if they do. */
-static void waited_for(const struct gang *g, int32_t rank, char *out, size_t size)
+void gang_waited_for(const struct gang *g, int32_t rank, char *out, size_t size)
 {
     struct comm_host_missing missing;
     out[0] = 0;
@@ -46,8 +45,8 @@ void gang_look_for_stopped(struct gang *g)
         } else if (!m->stopped_since_ms) {
             m->stopped_since_ms = now;
         } else if (now - m->stopped_since_ms >= g->options.stopped_ms) {
-            char text[GANG_TEXT_MAX], waits[COMM_HOST_CALL_TEXT_MAX + 64];
-            waited_for(g, m->rank, waits, sizeof waits);
+            char text[GANG_TEXT_MAX], waits[GANG_WAITS_MAX];
+            gang_waited_for(g, m->rank, waits, sizeof waits);
             snprintf(text, sizeof text,
                      "stood still for %.0f s on %s after step %lld: stopped by a signal (SIGSTOP), "
                      "not by Tandem%s",

@@ -243,6 +243,10 @@ class Damage(Case):
         self.go_on(job, "is not there any more")
 
 
+COLLECTIVE = (r"all-reduce of (bucket \d+|loss) \([\d,]+ fp64\) over (the data group \(data 0-1\)|"
+              r"all ranks) \(call \d+\)")
+
+
 def make_freezer():
     """A control group (version 2) to freeze a rank in, or None."""
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
@@ -302,14 +306,14 @@ class Stopped(Case):
     def test_a_stopped_rank_of_several_is_named_with_host_and_collective(self):
         self.assertRegex(self.told(self.several), r"rank [01]: stood still for \d+ s on " + re.escape(
             os.uname().nodename) + r" after step \d+: stopped by a signal \(SIGSTOP\), not by "
-            r"Tandem; the others wait for it in all-reduce of [\d,]+ fp64 \(call \d+\)")
+            r"Tandem; the others wait for it in " + COLLECTIVE)
 
     # Not stopped by a signal, just nowhere: frozen, as it could be stuck in its own code.
     def test_a_rank_that_gets_nowhere_is_named_with_host_and_collective(self):
         if not self.freezer:
             self.skipTest("SKIPPED: may make no control group (version 2) to freeze a rank in")
-        self.assertRegex(self.told(self.frozen), r"rank [01]: has not come to all-reduce of [\d,]+ "
-                         r"fp64 \(call \d+\) on " + re.escape(os.uname().nodename) +
+        self.assertRegex(self.told(self.frozen), r"rank [01]: has not come to " + COLLECTIVE +
+                         " on " + re.escape(os.uname().nodename) +
                          r" in step \d+ for \d+ s, where no step took longer than")
 
 
