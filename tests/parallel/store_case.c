@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "tests/parallel/store_case_want.h"
 
 #define MAX_BUCKETS 64
+#define MAX_PASSES 512
 
 struct rank {
     struct store_case *c;
@@ -37,17 +39,20 @@ struct rank {
 
     int32_t step;
     double norm;
-    bool stopped; /* as the test told it */
-    bool wrong;   /* err says what was not as it must be */
+    struct pass *passes[MAX_PASSES]; /* owned; of this step and those before */
+    int32_t num_passes;
+    bool stopped;      /* as the test told it */
+    atomic_bool wrong; /* err says what was not as it must be */
     struct error err;
 };
 
 /* A finding, not a failure of the store: ends the rank, fails the test. */
-static int find(struct rank *r, const char *what, int64_t i, double got, double want)
+static int find(struct rank *r, const char *what, int64_t i, double got, double want,
+                struct error *err)
 {
-    r->wrong = true;
-    return error_set(&r->err, ERR_INTERNAL, "rank %d, step %d: %s %lld is %.17g, not %.17g", r->idx,
-                     r->step, what, (long long)i, got, want);
+    atomic_store(&r->wrong, true);
+    return error_set(err, ERR_INTERNAL, "rank %d: %s %lld is %.17g, not %.17g", r->idx, what,
+                     (long long)i, got, want);
 }
 
 static bool is_near(double got, double want)
@@ -106,7 +111,8 @@ static int open_rank(struct rank *r)
     const struct kernels *kernels;
     int32_t num_ranks = c->spec.data * c->spec.tensor;
     if (kernels_open("ref", 1, &r->dev, &kernels, &r->err) != 0 ||
-        r->dev->ops->stream_new(r->dev, STREAM_INLINE, &r->compute, &r->err) != 0)
+        r->dev->ops->stream_new(r->dev, c->spec.queued ? STREAM_QUEUE : STREAM_INLINE, &r->compute,
+                                &r->err) != 0)
         return -1;
     if (num_ranks > 1 &&
         comm_host_open(&r->world, r->fd, r->idx, num_ranks, c->spec.deadline_ms, &r->err) != 0)
@@ -140,7 +146,11 @@ static int open_rank(struct rank *r)
 
 static void close_rank(struct rank *r)
 {
+    if (r->compute != NULL)
+        r->dev->ops->stream_sync(r->dev, r->compute, NULL);
     store_free(r->store);
+    for (int32_t i = 0; i < r->num_passes; i++)
+        free(r->passes[i]);
     struct comm *comms[] = {r->axes.tensor,   r->axes.kv_replicas, r->axes.shard,
                             r->axes.replicas, r->axes.world,       r->axes.gather};
     for (int i = 0; i < 6; i++)
@@ -156,45 +166,78 @@ static void close_rank(struct rank *r)
 
 /* ---- layers that only look and add ----------------------------------------------------------- */
 
+/* One unit's pass on the compute stream, with what was bound when it was enqueued. */
+struct pass {
+    struct rank *r;
+    int32_t step, unit, micro;
+    bool backward;
+    double *weights[MAX_BUCKETS], *grads[MAX_BUCKETS];
+};
+
 /* The weights that unit's passes read are the last step's; a forward pass needs all, a backward
  * pass all but the embedding's own. */
-static int check_weights(struct rank *r, int32_t unit, bool backward)
+static int check_weights(const struct pass *pass, struct error *err)
 {
-    struct store_case *c = r->c;
-    const double *want = store_case_at(c, c->weights, r->step, r->tensor);
+    const struct store_case *c = pass->r->c;
+    const double *want = store_case_at(c, c->weights, pass->step, pass->r->tensor);
     for (int32_t k = 0; k < c->table.num_params; k++) {
         const struct param *p = &c->table.params[k];
         int32_t use;
-        if (!store_case_uses(c, unit, p, &use) || (backward && unit == 0))
+        if (!store_case_uses(c, pass->unit, p, &use) || (pass->backward && pass->unit == 0))
             continue;
-        const double *base = r->weights[p->bucket];
+        const double *base = pass->weights[p->bucket];
         if (base == NULL)
-            return find(r, "a missing weight", p->offset, 0, want[p->offset]);
+            return find(pass->r, "a missing weight", p->offset, 0, want[p->offset], err);
         for (int64_t i = p->offset; i < p->offset + p->numel; i++) {
             double got = base[i - c->table.bucket_offsets[p->bucket]];
             if (!is_near(got, want[i]))
-                return find(r, "weight", i, got, want[i]);
+                return find(pass->r, "weight", i, got, want[i], err);
         }
     }
     return 0;
 }
 
-static int add_grads(struct rank *r, int32_t unit, int32_t micro)
+static int add_grads(const struct pass *pass, struct error *err)
 {
-    struct store_case *c = r->c;
+    const struct rank *r = pass->r;
+    const struct store_case *c = r->c;
     for (int32_t k = 0; k < c->table.num_params; k++) {
         const struct param *p = &c->table.params[k];
         int32_t use;
-        if (!store_case_uses(c, unit, p, &use))
+        if (!store_case_uses(c, pass->unit, p, &use))
             continue;
-        double *base = r->grads[p->bucket];
+        double *base = pass->grads[p->bucket];
         if (base == NULL)
-            return find(r, "a missing gradient", p->offset, 0, 0);
+            return find(pass->r, "a missing gradient", p->offset, 0, 0, err);
         for (int64_t i = p->offset; i < p->offset + p->numel; i++)
             base[i - c->table.bucket_offsets[p->bucket]] +=
-                store_case_grad(c, r->step, r->data, r->tensor, micro, use, p, i);
+                store_case_grad(c, pass->step, r->data, r->tensor, pass->micro, use, p, i);
     }
     return 0;
+}
+
+static int run_pass(void *args, struct error *err)
+{
+    struct pass *pass = *(struct pass **)args;
+    int rc = check_weights(pass, err);
+    if (rc == 0 && pass->backward)
+        rc = add_grads(pass, err);
+    return rc;
+}
+
+static int start_pass(struct rank *r, const Action *a)
+{
+    if (store_await_weights(r->store, a->unit_begin, a->unit_end, &r->err) != 0)
+        return -1;
+    struct pass *pass = r->passes[r->num_passes++] = malloc(sizeof *pass);
+    *pass = (struct pass){.r = r,
+                          .step = r->step,
+                          .unit = a->unit_begin,
+                          .micro = a->micro_batch,
+                          .backward = a->kind == ACTION_BACKWARD};
+    memcpy(pass->weights, r->weights, sizeof pass->weights);
+    memcpy(pass->grads, r->grads, sizeof pass->grads);
+    return r->dev->ops->host_call(r->dev, r->compute, run_pass, &pass, sizeof pass, &r->err);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -208,11 +251,11 @@ static int check_part(struct rank *r, enum store_part part, const double *want, 
     for (int32_t k = 0; k < view.num_ranges; k++) {
         const struct flat_range *g = &view.ranges[k];
         if (g->at < 0 || g->at + g->numel > view.numel)
-            return find(r, "range", k, (double)g->at, (double)view.numel);
+            return find(r, "range", k, (double)g->at, (double)view.numel, &r->err);
         for (int64_t i = 0; i < g->numel; i++) {
             double got = data[g->at + i], wanted = want[g->begin + i];
             if (exact ? memcmp(&got, &wanted, sizeof got) != 0 : !is_near(got, wanted))
-                return find(r, what, g->begin + i, got, wanted);
+                return find(r, what, g->begin + i, got, wanted, &r->err);
         }
     }
     return 0;
@@ -227,24 +270,29 @@ static int check_owned(struct rank *r)
     for (int32_t i = 0; i < num; i++)
         sum += owned[i].numel;
     if (sum * r->c->num_shards != r->c->table.flat_numel)
-        return find(r, "owned elements", 0, (double)sum, (double)r->c->table.flat_numel);
+        return find(r, "owned elements", 0, (double)sum, (double)r->c->table.flat_numel, &r->err);
+    return 0;
+}
+
+static int check_words(struct rank *r)
+{
+    double num = r->axes.num_ranks;
+    if (r->words[0] != num * (num + 1) / 2)
+        return find(r, "word", 0, r->words[0], num, &r->err);
     return 0;
 }
 
 static int check_norm(struct rank *r)
 {
     struct store_case *c = r->c;
-    if (check_part(r, STORE_GRADS, store_case_at(c, c->grads, r->step, r->tensor), "gradient",
+    if (r->dev->ops->stream_sync(r->dev, r->compute, &r->err) != 0 || check_words(r) != 0 ||
+        check_part(r, STORE_GRADS, store_case_at(c, c->grads, r->step, r->tensor), "gradient",
                    true) != 0 ||
         check_owned(r) != 0 || store_norm(r->store, &r->norm, &r->err) != 0)
         return -1;
-    return is_near(r->norm, c->norms[r->step]) ? 0 : find(r, "norm", 0, r->norm, c->norms[r->step]);
-}
-
-static int check_words(struct rank *r)
-{
-    double num = r->axes.num_ranks;
-    return r->words[0] == num * (num + 1) / 2 ? 0 : find(r, "word", 0, r->words[0], num);
+    if (!is_near(r->norm, c->norms[r->step]))
+        return find(r, "norm", 0, r->norm, c->norms[r->step], &r->err);
+    return 0;
 }
 
 /* Told to leave here: with a word to the others, or without. */
@@ -260,24 +308,14 @@ static int backward(struct rank *r, const Action *a)
 {
     if (r->c->spec.stops == r->idx + 1 && a->unit_begin == 1)
         return stop(r);
-    if (store_await_weights(r->store, a->unit_begin, a->unit_end, &r->err) != 0 ||
-        check_weights(r, a->unit_begin, true) != 0)
-        return -1;
-    return add_grads(r, a->unit_begin, a->micro_batch);
-}
-
-static int forward(struct rank *r, const Action *a)
-{
-    if (store_await_weights(r->store, a->unit_begin, a->unit_end, &r->err) != 0)
-        return -1;
-    return check_weights(r, a->unit_begin, false);
+    return start_pass(r, a);
 }
 
 static int run_action(struct rank *r, const Action *a)
 {
     switch (a->kind) {
     case ACTION_FORWARD:
-        return forward(r, a);
+        return start_pass(r, a);
     case ACTION_BACKWARD:
         return backward(r, a);
     case ACTION_GATHER:
@@ -293,13 +331,13 @@ static int run_action(struct rank *r, const Action *a)
     case ACTION_REDUCE_LOSS:
         return store_reduce_words(r->store, r->words, 1, "loss", &r->err);
     case ACTION_WAIT_REDUCES:
-        return store_wait(r->store, &r->err) != 0 ? -1 : check_words(r);
+        return store_wait(r->store, &r->err);
     case ACTION_NORM:
         return check_norm(r);
     case ACTION_OPTIMIZER:
         return store_optimizer_step(r->store, r->step + 1, CASE_LR, 1.0, &r->err);
     default:
-        return find(r, "action", (int64_t)a->kind, 0, 0);
+        return find(r, "action", (int64_t)a->kind, 0, 0, &r->err);
     }
 }
 
@@ -315,6 +353,7 @@ static int run_steps(struct rank *r)
                 return -1;
     }
     if (store_await_weights(r->store, 0, c->num_units, &r->err) != 0 ||
+        r->dev->ops->stream_sync(r->dev, r->compute, &r->err) != 0 ||
         check_part(r, STORE_WEIGHTS, store_case_at(c, c->weights, r->step, r->tensor), "weight",
                    false) != 0)
         return -1;
@@ -343,10 +382,10 @@ static const char *spec_text(const struct store_case_spec *s)
     static char text[256];
     snprintf(text, sizeof text,
              "data %d tensor %d zero %d shard_size %d micro_batches %d steps %d blocks %d "
-             "kv_heads %d rows %d%s%s; TANDEM_SEED=%llu",
+             "kv_heads %d rows %d%s%s%s; TANDEM_SEED=%llu",
              s->data, s->tensor, s->zero_stage, s->shard_size, s->micro_batches, s->steps,
              s->blocks, s->kv_heads, s->rows, s->tied ? " tied" : "", s->adamw ? " adamw" : "",
-             (unsigned long long)s->seed);
+             s->queued ? " queued" : "", (unsigned long long)s->seed);
     return text;
 }
 

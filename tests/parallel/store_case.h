@@ -19,6 +19,7 @@ struct store_case_spec {
     int32_t rows;          /* factor of the matrices' rows; 1 */
     bool tied;             /* the head uses the embedding */
     bool adamw;            /* sgd */
+    bool queued;           /* compute is a stream with a thread of its own, as a GPU's is */
     bool ones;             /* every contribution to a gradient is 1 */
     int64_t deadline_ms;   /* 60000 */
     uint64_t seed;         /* that it was drawn with: for messages */

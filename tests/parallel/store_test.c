@@ -176,6 +176,7 @@ static struct store_case_spec drawn_spec(uint64_t seed)
         .blocks = 1 + v[6] % 4,
         .tied = v[8] % 2,
         .adamw = v[9] % 2,
+        .queued = v[11] % 2,
         .rows = v[10] % 8 == 0 ? 50 : 1,
     };
     int32_t size = 1 + v[3] % s.data, heads = 1 + v[7] % s.tensor;
