@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "proto/names.h"
 
@@ -21,5 +22,9 @@ int64_t layout_chunks(const ParallelSpec *layout);
 bool layout_schedule_is(const ParallelSpec *layout, const char *schedule);
 /* Data ranks among which ZeRO shares; 1 = nothing is shared. */
 int64_t layout_shards(const ParallelSpec *layout);
+
+/* For people: "data 4, tensor 2 with sequence parallel, ZeRO-3 over 2 data ranks". Nothing where
+ * there is one rank. */
+void layout_words(struct buf *out, const ParallelSpec *layout);
 
 #endif

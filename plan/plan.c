@@ -141,45 +141,6 @@ static int set_length(Plan *plan, struct error *err)
     return plan_total_steps(plan->spec, plan->samples_per_epoch, &plan->total_steps, err);
 }
 
-static void add_notes(Plan *plan)
-{
-    const TrainingSpec *t = plan->spec->training;
-    double samples = (double)plan->total_steps * (double)t->global_batch_size;
-    double passes = samples / (double)plan->samples_per_epoch;
-    char words[32];
-    snprintf(words, sizeof words, passes < 999.5 ? "%.3g" : "%.0f", passes);
-    plan_add_note(plan, "%s passes over the data (%lld samples of %lld tokens)", words,
-                  (long long)plan->samples_per_epoch, (long long)t->seq_len);
-    plan_add_data_notes(plan);
-    if (t->global_batch_size > plan->samples_per_epoch) {
-        plan_add_note(plan,
-                      "a step of %lld samples is more than one pass: samples repeat within it",
-                      (long long)t->global_batch_size);
-    }
-    if (t->lr_schedule && t->lr_schedule->warmup_steps > plan->total_steps) {
-        plan_add_note(
-            plan,
-            "the rate never reaches lr: training.lr_schedule.warmup_steps is %lld, the run has "
-            "%lld steps",
-            (long long)t->lr_schedule->warmup_steps, (long long)plan->total_steps);
-    }
-    const ParallelSpec *l = spec_layout(plan->spec);
-    if (l->zero_stage > 0 && layout_shards(l) == 1) {
-        plan_add_note(plan, "parallel.zero_stage shares nothing: there is one rank to a shard");
-    } else if (l->zero_stage == 2) {
-        plan_add_note(plan, "ZeRO-2: gradients are shared out after every micro-batch");
-    }
-    if (l->sequence_parallel && l->tensor == 1) {
-        plan_add_note(plan, "parallel.sequence_parallel does nothing with parallel.tensor 1");
-    }
-    if (plan->mesh->data > 1 && plan->n_stages == 1 && plan->stages[0]->n_actions > 0) {
-        plan_add_note(plan, "gradients are summed over the ranks while the backward pass runs");
-    }
-    if (plan->peak_flops <= 0) {
-        plan_add_note(plan, "the device's peak is not measured: no MFU");
-    }
-}
-
 /* ---- */
 
 static int place_on(Plan *plan, const struct plan_input *in, const struct fabric *f,
@@ -235,7 +196,7 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
     }
     plan_set_flops(plan);
     plan_set_cost(plan, in->cluster);
-    add_notes(plan);
+    plan_add_notes(plan);
     return prove(plan, err);
 }
 

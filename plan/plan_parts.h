@@ -7,6 +7,7 @@
 #include "plan/plan.h"
 
 void plan_add_note(Plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void plan_add_notes(Plan *plan);
 void plan_add_unbuilt(Plan *plan, const char *line);
 
 /* Does a source go with job and model? */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "plan/layout_rules.h"
 
 /* "tiny-llama (llama)": the folder's name, or that of config.json's folder. */
 static char *model_words(const Plan *plan)
@@ -33,33 +34,12 @@ static char *model_words(const Plan *plan)
     return buf_take(&b);
 }
 
-static char *layout_words(const Mesh *mesh, const ParallelSpec *layout)
+static char *layout_of(const ParallelSpec *layout)
 {
-    const struct {
-        const char *name;
-        int64_t size;
-    } axes[] = {{"data", mesh->data},
-                {"pipeline", mesh->pipeline},
-                {"context", mesh->context},
-                {"tensor", mesh->tensor},
-                {"expert", mesh->expert}};
     struct buf b = {0};
-    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
-        if (axes[i].size > 1) {
-            buf_printf(&b, "%s%s %lld", b.len ? ", " : "", axes[i].name, (long long)axes[i].size);
-        }
-    }
+    layout_words(&b, layout);
     if (b.len == 0) {
         buf_puts(&b, "data 1");
-    }
-    if (layout->zero_stage > 0) {
-        buf_printf(&b, ", ZeRO-%lld", (long long)layout->zero_stage);
-    }
-    if (layout->zero_stage > 0 && layout->shard_size > 0) {
-        buf_printf(&b, " over %lld", (long long)layout->shard_size);
-    }
-    if (mesh->pipeline > 1) {
-        buf_printf(&b, ", %s", layout->schedule);
     }
     return buf_take(&b);
 }
@@ -83,7 +63,7 @@ PlanSummary *plan_summary(const Plan *plan)
     s->model = model_words(plan);
     s->has_num_params = 1;
     s->num_params = plan->model->num_params;
-    s->layout = layout_words(plan->mesh, plan->spec->parallel->layout);
+    s->layout = layout_of(plan->spec->parallel->layout);
     s->has_devices = 1;
     s->devices = plan->mesh->num_ranks;
     s->has_micro_batches = 1;

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "clients/cli/args.h"
+#include "plan/layout_rules.h"
 
 static bool are_called(const ListJobsReply *r, const char *name)
 {
@@ -120,32 +121,14 @@ int job_report_end(const struct cli *cli, const Job *job)
 void job_layout(const JobSpec *spec, char *out, size_t size)
 {
     const ParallelChoice *p = spec ? spec->parallel : NULL;
-    size_t n = 0;
-    out[0] = 0;
+    struct buf words = {0};
     if (p && p->choice_case == PARALLEL_CHOICE__CHOICE_WORD) {
-        snprintf(out, size, "%s", p->word);
-        return;
+        buf_puts(&words, p->word);
+    } else if (p && p->choice_case == PARALLEL_CHOICE__CHOICE_LAYOUT) {
+        layout_words(&words, p->layout);
     }
-    if (p && p->choice_case == PARALLEL_CHOICE__CHOICE_LAYOUT) {
-        const ParallelSpec *l = p->layout;
-        const struct {
-            const char *name;
-            int64_t n;
-        } axes[] = {{"data", l->data},
-                    {"tensor", l->tensor},
-                    {"pipeline", l->pipeline},
-                    {"context", l->context},
-                    {"expert", l->expert}};
-        for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
-            if (axes[i].n > 1 && n < size) {
-                n += (size_t)snprintf(out + n, size - n, "%s%s %lld", n ? ", " : "", axes[i].name,
-                                      (long long)axes[i].n);
-            }
-        }
-    }
-    if (n == 0) {
-        snprintf(out, size, "one device");
-    }
+    snprintf(out, size, "%s", words.len ? words.data : "one device");
+    buf_free(&words);
 }
 
 int job_action(struct cli *cli, int argc, char **argv, const char *method)

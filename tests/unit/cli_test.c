@@ -712,9 +712,17 @@ static void layout_names_the_axes_above_one(void **state)
     layout.tensor = 4;
     job_layout(&spec, text, sizeof text);
     assert_string_equal(text, "data 2, tensor 4");
+    layout.data = 4;
+    layout.sequence_parallel = 1;
+    layout.zero_stage = 3;
+    job_layout(&spec, text, sizeof text);
+    assert_string_equal(text, "data 4, tensor 4 with sequence parallel, ZeRO-3");
+    layout.shard_size = 2;
+    job_layout(&spec, text, sizeof text);
+    assert_string_equal(text, "data 4, tensor 4 with sequence parallel, ZeRO-3 over 2 data ranks");
     char small[8];
     job_layout(&spec, small, sizeof small);
-    assert_string_equal(small, "data 2,");
+    assert_string_equal(small, "data 4,");
 }
 
 static void check_verbs(const struct verb *const *verbs)
