@@ -30,7 +30,7 @@ static void add_mend(struct mends *list, bool helps, const char *words)
     }
 }
 
-/* A plan that is only looked at may use what can't be started yet. */
+/* Only a plan that is looked at may use what can't be started yet. */
 static void add_layouts(struct mends *list, const Plan *plan, bool state, bool activations)
 {
     const ParallelSpec *l = plan->spec->parallel->layout;
@@ -38,19 +38,19 @@ static void add_layouts(struct mends *list, const Plan *plan, bool state, bool a
     const RecomputeSpec *r = plan->spec->training->recompute;
     bool alone = layout_schedule_is(l, "pipedream"); /* goes with no other axis */
     bool full = r && strcmp(r->mode, "full") == 0;
-    bool sharing = !alone && l->data > 1;
+    bool sharing = !alone && l->data > 1, any = plan->n_unbuilt > 0;
     add_mend(list, state && sharing && l->zero_stage == 0, "parallel.zero_stage");
     add_mend(list, state && sharing && (l->zero_stage == 1 || l->zero_stage == 2),
              "a higher parallel.zero_stage");
     add_mend(list, state && l->zero_stage > 0 && layout_shards(l) < l->data,
              "a larger parallel.shard_size");
     add_mend(list, state && !alone && l->tensor < c->num_attention_heads, "more tensor ranks");
-    add_mend(list, state && l->pipeline < c->num_hidden_layers, "more pipeline ranks");
-    add_mend(list, activations && !full, "training.recompute.mode: full");
+    add_mend(list, any && state && l->pipeline < c->num_hidden_layers, "more pipeline ranks");
+    add_mend(list, any && activations && !full, "training.recompute.mode: full");
     add_mend(list, activations && !l->sequence_parallel && l->tensor > 1,
              "parallel.sequence_parallel: true");
-    add_mend(list, activations && layout_schedule_is(l, "gpipe"), "parallel.schedule: 1f1b");
-    add_mend(list, activations && !alone, "more context ranks");
+    add_mend(list, any && activations && layout_schedule_is(l, "gpipe"), "parallel.schedule: 1f1b");
+    add_mend(list, any && activations && !alone, "more context ranks");
 }
 
 static void find_mends(struct mends *list, const Plan *plan)
@@ -61,9 +61,8 @@ static void find_mends(struct mends *list, const Plan *plan)
     bool state = m->params_bytes + m->grads_bytes + m->optimizer_bytes >= part;
     bool activations = m->activations_bytes + m->logits_bytes >= part;
     add_mend(list, m->snapshot_bytes >= part, "checkpoint.async: false");
-    if (plan->n_unbuilt > 0) {
-        add_layouts(list, plan, state, activations);
-    } else {
+    add_layouts(list, plan, state, activations);
+    if (plan->n_unbuilt == 0) {
         add_mend(list, state, "a smaller model");
         add_mend(list, state && strcmp(t->optimizer->name, "sgd") != 0,
                  "training.optimizer.name: sgd");

@@ -229,6 +229,19 @@ static void refused_without(const char *part, const char *other)
     assert_null(strstr(err.text, other));
 }
 
+/* A job that is to be started is told of what can be. */
+static void a_job_to_be_started_is_advised_what_is_built(void **state)
+{
+    (void)state;
+    plan_case_config(c, 32, 4096, 14336, 32, 8, 128256);
+    plan_case_cluster(c, 1, 8, 8, 2000000000);
+    plan_case_refused(c, "; parallel.zero_stage, more tensor ranks, a smaller model or "
+                         "training.optimizer.name: sgd lower it");
+    c->layout.zero_stage = 2;
+    c->layout.tensor = 2;
+    refused_without("; a higher parallel.zero_stage, more tensor ranks, a smaller", "pipeline");
+}
+
 /* What is said to lower it does: what the job uses already is not advised. */
 static void what_is_used_already_is_not_advised(void **state)
 {
@@ -292,6 +305,7 @@ int main(void)
         T(too_little_memory_is_refused_with_the_difference),
         T(ranks_of_a_node_share_its_memory),
         T(gpus_do_not_share_their_hosts_memory),
+        T(a_job_to_be_started_is_advised_what_is_built),
         T(what_is_used_already_is_not_advised),
         T(devices_are_found_whatever_their_indexes),
     };
