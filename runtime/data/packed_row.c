@@ -304,7 +304,7 @@ static void finish(struct packed_row *row, bool has_positions)
     const int32_t *id = row->ids.at, *label = row->labels.at, *segment = row->segments.at;
     int32_t *position = row->positions.at;
     int64_t in_document = 0;
-    row->num_targets = row->attended = row->num_unshifted = 0;
+    row->num_targets = row->attended = row->num_unshifted = row->num_shifted = 0;
     row->max_id = row->max_position = 0;
     for (int64_t i = 0; i < row->num_tokens; i++) {
         in_document = i > 0 && segment[i] == segment[i - 1] ? in_document + 1 : 0;
@@ -317,6 +317,7 @@ static void finish(struct packed_row *row, bool has_positions)
         row->max_id = label[i] > row->max_id ? label[i] : row->max_id;
         row->num_targets += label[i] != PACKED_ROW_IGNORED;
         row->num_unshifted += label[i] == id[i];
+        row->num_shifted += i + 1 < row->num_tokens && label[i] == id[i + 1];
     }
 }
 

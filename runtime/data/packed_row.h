@@ -41,7 +41,8 @@ struct packed_row {
     int64_t attended;    /* sum over the tokens of how many of their document each attends to */
     int32_t max_id;      /* of ids and targets */
     int32_t max_position;
-    int64_t num_unshifted; /* targets that are the id at their own place */
+    /* Targets that are the id at their own place, at the next place. */
+    int64_t num_unshifted, num_shifted;
 };
 
 /* Reads a line, to behind its newline. On failure the row is worth nothing. */

@@ -1,12 +1,13 @@
 #include "runtime/data/row_facts.h"
 
+#include "base/clock.h"
 #include "runtime/data/row_file.h"
 
 /* Fewer targets than this may be their own ids by chance. */
 #define UNSHIFTED_MIN 16
 
 struct totals {
-    int64_t tokens, targets, unshifted, attended;
+    int64_t tokens, targets, unshifted, shifted, attended;
 };
 
 static void add(DataFacts *facts, struct totals *t, const struct packed_row *row, int64_t idx)
@@ -14,6 +15,7 @@ static void add(DataFacts *facts, struct totals *t, const struct packed_row *row
     t->tokens += row->num_tokens;
     t->targets += row->num_targets;
     t->unshifted += row->num_unshifted;
+    t->shifted += row->num_shifted;
     t->attended += row->attended;
     if (row->num_tokens > facts->longest_row) {
         facts->longest_row = row->num_tokens;
@@ -31,7 +33,7 @@ static void add(DataFacts *facts, struct totals *t, const struct packed_row *row
  */
 static int check_shifted(const char *path, const struct totals *t, struct error *err)
 {
-    if (t->targets < UNSHIFTED_MIN || t->unshifted < t->targets) {
+    if (t->targets < UNSHIFTED_MIN || t->unshifted < t->targets || t->shifted == t->targets) {
         return 0;
     }
     return error_set(err, ERR_FAILED_PRECONDITION,
@@ -39,6 +41,11 @@ static int check_shifted(const char *path, const struct totals *t, struct error 
                      "shifted; labels[t] is the target of input_ids[t], the id at t + 1: write "
                      "labels[1:] + [-100]",
                      path, (long long)t->targets);
+}
+
+static bool has_time(const struct row_file *f, int64_t until_ms)
+{
+    return row_file_at_bytes(f) < ROW_FACTS_SCAN_BYTES && clock_mono_ms() < until_ms;
 }
 
 static int scan(struct row_file *f, DataFacts *facts, struct totals *t, struct error *err)
@@ -50,9 +57,8 @@ static int scan(struct row_file *f, DataFacts *facts, struct totals *t, struct e
     };
     struct packed_row row = {0};
     int rc = 0;
-    int64_t i = 0;
-    for (; rc == 0 && i < row_file_num_rows(f) && row_file_at_bytes(f) < ROW_FACTS_SCAN_BYTES;
-         i++) {
+    int64_t i = 0, until_ms = clock_mono_ms() + ROW_FACTS_SCAN_MS;
+    for (; rc == 0 && i < row_file_num_rows(f) && (i == 0 || has_time(f, until_ms)); i++) {
         rc = row_file_read(f, i, &limits, &row, err);
         if (rc == 0) {
             add(facts, t, &row, i);

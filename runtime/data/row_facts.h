@@ -6,8 +6,9 @@
 #include "base/roots.h"
 #include "proto/names.h"
 
-/* Bytes after which rows are only counted: seconds of parsing, well within a probe's deadline. */
+/* Bytes, or time, after which rows are only counted: well within a probe's deadline. */
 #define ROW_FACTS_SCAN_BYTES ((int64_t)1 << 30)
+#define ROW_FACTS_SCAN_MS 20000
 
 /* Fills all of facts but path and format. */
 int row_facts(const struct roots *roots, const char *path, DataFacts *facts, struct error *err);

@@ -131,6 +131,10 @@ static void labels_that_are_not_shifted_are_refused(void **state)
     write_text("{\"input_ids\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"labels\":"
                "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,9]}");
     look(&f);
+    /* A text of one word: its next id is its own. */
+    write_text("{\"input_ids\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"labels\":"
+               "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,-100]}");
+    look(&f);
 }
 
 static bool has_note(const Plan *p, const char *words)
