@@ -4,9 +4,7 @@ tandem_test(packed_loader_test ${CMAKE_SOURCE_DIR}/tests/unit/packed_loader_test
 # By hand: rows_bench [TOKENS [ROWS]]
 add_executable(rows_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/bench/rows_bench.c)
 target_link_libraries(rows_bench PRIVATE tandem_flags tandem_data PkgConfig::JANSSON)
-set(gang ${CMAKE_SOURCE_DIR}/tests/parallel/gang.c ${CMAKE_SOURCE_DIR}/tests/parallel/gang_job.c
-  ${CMAKE_SOURCE_DIR}/tests/parallel/golden.c)
-tandem_test(packed_train_test "${CMAKE_SOURCE_DIR}/tests/parallel/packed_train_test.c;${gang}" tandem_rank)
+tandem_test(packed_train_test ${CMAKE_SOURCE_DIR}/tests/parallel/packed_train_test.c test_gang)
 set_tests_properties(packed_train_test PROPERTIES TIMEOUT 600 LABELS threads)
 tandem_test(packed_row_random_test ${CMAKE_SOURCE_DIR}/tests/unit/packed_row_random_test.c
   tandem_data PkgConfig::JANSSON)

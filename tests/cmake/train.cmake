@@ -1,27 +1,19 @@
-set(gang ${CMAKE_SOURCE_DIR}/tests/parallel/gang.c ${CMAKE_SOURCE_DIR}/tests/parallel/gang_job.c
-  ${CMAKE_SOURCE_DIR}/tests/parallel/golden.c)
-tandem_test(golden_curve_test "${CMAKE_SOURCE_DIR}/tests/parallel/golden_curve_test.c;${gang}" tandem_rank)
-set_tests_properties(golden_curve_test PROPERTIES TIMEOUT 1800 LABELS threads)
-tandem_test(trainer_test "${CMAKE_SOURCE_DIR}/tests/parallel/trainer_test.c;${gang}" tandem_rank)
+tandem_test(trainer_test ${CMAKE_SOURCE_DIR}/tests/parallel/trainer_test.c test_gang)
 set_tests_properties(trainer_test PROPERTIES TIMEOUT 900 LABELS threads)
 tandem_test(reference_test
-  "${CMAKE_SOURCE_DIR}/tests/parallel/reference_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/reference.c;${gang}"
-  tandem_rank)
+  "${CMAKE_SOURCE_DIR}/tests/parallel/reference_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/reference.c"
+  test_gang)
 set_tests_properties(reference_test PROPERTIES TIMEOUT 600 LABELS threads)
-tandem_test(layout_sweep_test
-  "${CMAKE_SOURCE_DIR}/tests/parallel/layout_sweep_test.c;${gang}" tandem_rank)
-set_tests_properties(layout_sweep_test PROPERTIES TIMEOUT 14400 LABELS threads)
 tandem_test(optim_test
   "${CMAKE_SOURCE_DIR}/tests/unit/optim_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/golden.c"
   tandem_optim PkgConfig::JANSSON)
-tandem_test(rank_process_test
-  "${CMAKE_SOURCE_DIR}/tests/parallel/rank_process_test.c;${gang}" tandem_rank)
+tandem_test(rank_process_test ${CMAKE_SOURCE_DIR}/tests/parallel/rank_process_test.c test_gang)
 add_dependencies(rank_process_test tandem-rank)
 tandem_test(generate_test
-  "${CMAKE_SOURCE_DIR}/tests/unit/generate_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/reference.c;${gang}"
-  tandem_tool tandem_rank)
+  "${CMAKE_SOURCE_DIR}/tests/unit/generate_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/reference.c"
+  tandem_tool test_gang)
 
 # Not a test: prints where the time of a step goes.
-add_executable(step_bench ${CMAKE_SOURCE_DIR}/tests/bench/step_bench.c ${gang})
-target_link_libraries(step_bench PRIVATE tandem_flags tandem_rank PkgConfig::CMOCKA)
+add_executable(step_bench ${CMAKE_SOURCE_DIR}/tests/bench/step_bench.c)
+target_link_libraries(step_bench PRIVATE tandem_flags test_gang)
 target_compile_definitions(step_bench PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

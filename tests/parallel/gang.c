@@ -98,6 +98,7 @@ static void *run_rank(void *arg)
         .link = rank->link,
         .segment_fd = g->segment_fd,
         .deadline_ms = DEADLINE_MS,
+        .observer = g->observer,
     };
     rank->rc = rank_run(&options, &rank->retryable, &rank->err);
     if (rank->rc != 0)
@@ -182,16 +183,45 @@ double *gang_weights(const Plan *plan, const char *ckpt_dir)
     return buffers;
 }
 
+/* Folders that are there. A failed test leaves its function half-way: the end of the program takes
+ * away what it has left. */
+#define DIRS_MAX 64
+static char *dirs[DIRS_MAX];
+
+static void remove_dirs(void)
+{
+    for (int i = 0; i < DIRS_MAX; i++)
+        if (dirs[i] != NULL)
+            fs_remove_tree(dirs[i], NULL);
+}
+
+static void note_dir(char *dir)
+{
+    static bool registered;
+    int i = 0;
+    if (!registered)
+        assert_int_equal(atexit(remove_dirs), 0);
+    registered = true;
+    while (i < DIRS_MAX && dirs[i] != NULL)
+        i++;
+    assert_true(i < DIRS_MAX);
+    dirs[i] = dir;
+}
+
 char *gang_make_dir(void)
 {
     char *dir = strdup("/tmp/tandem-gang-XXXXXX");
     assert_non_null(dir);
     assert_non_null(mkdtemp(dir));
+    note_dir(dir);
     return dir;
 }
 
 void gang_remove_dir(char *dir)
 {
     fs_remove_tree(dir, NULL);
+    for (int i = 0; i < DIRS_MAX; i++)
+        if (dirs[i] == dir)
+            dirs[i] = NULL;
     free(dir);
 }

@@ -55,8 +55,9 @@ struct gang_rank {
 struct gang {
     /* Set by the test; the rest is the gang's. */
     const Plan *plan;
-    const char *job_dir;    /* NULL: a temporary one for the run */
-    const char *resume_dir; /* NULL: from the model */
+    const char *job_dir;                  /* NULL: a temporary one for the run */
+    const char *resume_dir;               /* NULL: from the model */
+    const struct rank_observer *observer; /* NULL: nobody looks */
     /* Called with each of rank 0's metrics, on its thread. */
     void (*on_step)(struct gang *g, const StepMetrics *m);
 

@@ -35,10 +35,12 @@ static void put_model_and_data(struct buf *b, const struct gang_spec *s)
         buf_printf(b, "model: {config: %s}\n", s->config);
     else
         buf_printf(b, "model: {path: %s}\n", or_else(s->model_path, golden_path(s->golden, "")));
+    const char *format = or_else(s->format, "u16");
+    bool rows = strcmp(format, "tokenized-jsonl") == 0; /* which are samples as they are */
     buf_printf(b, "data: {order: %s, train: [{path: %s, format: %s, window: %s}]}\n",
                or_else(s->order, "sequential"),
-               or_else(s->data_path, golden_path(s->golden, "train.bin")),
-               or_else(s->format, "u16"), or_else(s->window, "T+1"));
+               or_else(s->data_path, golden_path(s->golden, "train.bin")), format,
+               or_else(s->window, rows ? "T" : "T+1"));
 }
 
 static void put_parallel(struct buf *b, const struct gang_spec *s)

@@ -1,8 +1,9 @@
-/* The trainer against Hugging Face's own curves: 20 steps of every reference case, over layouts.
+/* The trainer against Hugging Face's own curves: 20 steps of every reference case, on one rank and
+ * over layouts of data, tensor, sequence parallel, sharding and hybrid sharding.
  *
- * fp64 on ref must agree to 1e-10, whatever the layout; fp32 on cpu to fp32's own rounding. The
- * larger cases take ref minutes: a sample of them runs by default, all with TANDEM_FULL=1. Under
- * sanitizers (TANDEM_SAMPLE=1) one layout of the small cases runs: the one with most ranks. */
+ * fp64 on ref has to agree to 1e-10, whatever the layout; fp32 on cpu to fp32's own rounding. By
+ * default some layouts of each case run (of the large ones in fp64 one), with TANDEM_FULL=1 all,
+ * under sanitizers (TANDEM_SAMPLE=1) one of each small case. TANDEM_VERBOSE=1 prints distances. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,31 +15,120 @@
 #include <cmocka.h>
 
 #include "gang.h"
+#include "tests/effort.h"
 
 #define F64_TOLERANCE 1e-10
 #define F32_LOSS_TOLERANCE 2e-6
 #define F32_NORM_TOLERANCE 5e-6
 
-static bool is_set(const char *name)
+/* How often a layout runs: always (under sanitizers too), by default, in the long run alone. */
+enum often { RARELY, USUALLY, ALWAYS };
+
+struct case_layout {
+    int64_t data, tensor, micro, zero_stage, shard_size;
+    bool sequence_parallel;
+    enum often often;
+};
+
+/* A case and what its sizes allow. */
+struct oracle {
+    const struct golden *golden;
+    const struct golden *model; /* where its weights are; NULL = the same */
+    const struct case_layout *layouts;
+    size_t num_layouts;
+    bool large; /* ref takes minutes */
+};
+
+#define LAYOUTS(list) .layouts = (list), .num_layouts = sizeof(list) / sizeof((list)[0])
+
+/* ---- layouts ----------------------------------------------------------------------------------
+ */
+
+/* Four heads or more, two KV heads or more, four samples or more. */
+static const struct case_layout four_samples[] = {
+    {.data = 1, .tensor = 1, .micro = 1, .often = USUALLY},
+    {.data = 1, .tensor = 1, .micro = 4},
+    {.data = 2, .tensor = 1, .micro = 1},
+    {.data = 4, .tensor = 1, .micro = 1, .zero_stage = 1},
+    {.data = 2, .tensor = 1, .micro = 1, .zero_stage = 2, .often = USUALLY},
+    {.data = 4, .tensor = 1, .micro = 1, .zero_stage = 3},
+    {.data = 4, .tensor = 1, .micro = 1, .zero_stage = 3, .shard_size = 2, .often = USUALLY},
+    {.data = 1, .tensor = 2, .micro = 2, .often = USUALLY},
+    {.data = 1, .tensor = 2, .micro = 1, .sequence_parallel = true},
+    {.data = 1, .tensor = 4, .micro = 4, .sequence_parallel = true, .often = USUALLY},
+    {.data = 2, .tensor = 4, .micro = 2, .zero_stage = 1},
+    {.data = 2,
+     .tensor = 2,
+     .micro = 1,
+     .zero_stage = 3,
+     .sequence_parallel = true,
+     .often = ALWAYS},
+    {.data = 4,
+     .tensor = 2,
+     .micro = 1,
+     .zero_stage = 2,
+     .shard_size = 2,
+     .sequence_parallel = true},
+};
+
+/* Two samples. */
+static const struct case_layout two_samples[] = {
+    {.data = 1, .tensor = 1, .micro = 1, .often = USUALLY},
+    {.data = 1, .tensor = 1, .micro = 2},
+    {.data = 2, .tensor = 1, .micro = 1, .often = USUALLY},
+    {.data = 2, .tensor = 1, .micro = 1, .zero_stage = 1},
+    {.data = 2, .tensor = 1, .micro = 1, .zero_stage = 2},
+    {.data = 2, .tensor = 1, .micro = 1, .zero_stage = 3, .often = USUALLY},
+    {.data = 2, .tensor = 1, .micro = 1, .zero_stage = 3, .shard_size = 1},
+    {.data = 1, .tensor = 2, .micro = 1},
+    {.data = 1, .tensor = 4, .micro = 2, .sequence_parallel = true, .often = USUALLY},
+    {.data = 2, .tensor = 4, .micro = 1, .zero_stage = 2},
+    {.data = 2,
+     .tensor = 2,
+     .micro = 1,
+     .zero_stage = 3,
+     .sequence_parallel = true,
+     .often = ALWAYS},
+};
+
+/* Six heads, three KV heads, twelve samples. */
+static const struct case_layout sixes[] = {
+    {.data = 1, .tensor = 1, .micro = 4, .often = USUALLY},
+    {.data = 3, .tensor = 1, .micro = 2},
+    {.data = 6, .tensor = 1, .micro = 1, .zero_stage = 1, .often = USUALLY},
+    {.data = 4, .tensor = 1, .micro = 3, .zero_stage = 2},
+    {.data = 3, .tensor = 1, .micro = 4, .zero_stage = 3},
+    {.data = 6, .tensor = 1, .micro = 2, .zero_stage = 3, .shard_size = 3, .often = USUALLY},
+    {.data = 1, .tensor = 3, .micro = 6},
+    {.data = 1, .tensor = 3, .micro = 4, .sequence_parallel = true, .often = USUALLY},
+    {.data = 1, .tensor = 6, .micro = 4, .sequence_parallel = true},
+    {.data = 2, .tensor = 6, .micro = 3, .zero_stage = 2},
+    {.data = 3,
+     .tensor = 3,
+     .micro = 2,
+     .zero_stage = 3,
+     .sequence_parallel = true,
+     .often = USUALLY},
+};
+
+/* ---- one run ----------------------------------------------------------------------------------
+ */
+
+/* Largest relative distances over the steps. */
+struct distances {
+    double loss, norm;
+};
+
+static void take_larger(double *largest, double got, double want)
 {
-    const char *word = getenv(name);
-    return word != NULL && strcmp(word, "0") != 0;
+    double off = fabs(got - want) / fabs(want);
+    if (!(off <= *largest))
+        *largest = off;
 }
 
-static bool full(void)
+static struct distances follow(const struct gang_spec *spec)
 {
-    return is_set("TANDEM_FULL");
-}
-
-static void check_close(const char *what, int64_t step, double got, double want, double tolerance)
-{
-    if (!(fabs(got - want) <= tolerance * fabs(want)))
-        fail_msg("step %lld: %s %.17g, reference %.17g, off by %.2e", (long long)step, what, got,
-                 want, fabs(got / want - 1.0));
-}
-
-static void check_curve(const struct gang_spec *spec, double loss_tolerance, double norm_tolerance)
-{
+    struct distances d = {0.0, 0.0};
     double loss[GOLDEN_STEPS], norm[GOLDEN_STEPS], lr[GOLDEN_STEPS];
     golden_curve(spec->golden, "loss_f64", loss);
     golden_curve(spec->golden, "grad_norm_f64", norm);
@@ -47,106 +137,155 @@ static void check_curve(const struct gang_spec *spec, double loss_tolerance, dou
     gang_run_well(&g);
     assert_int_equal(g.num_steps, GOLDEN_STEPS);
     assert_int_equal(g.first_step, 1);
-    int64_t batch_tokens = spec->golden->batch * spec->golden->seq_len;
     for (int64_t i = 0; i < GOLDEN_STEPS; i++) {
         const StepMetrics *m = &g.steps[i];
-        check_close("loss", i + 1, m->loss, loss[i], loss_tolerance);
-        check_close("grad_norm", i + 1, m->grad_norm, norm[i], norm_tolerance);
-        check_close("lr", i + 1, m->lr, lr[i], 1e-15);
-        assert_int_equal(m->tokens, (i + 1) * batch_tokens);
+        take_larger(&d.loss, m->loss, loss[i]);
+        take_larger(&d.norm, m->grad_norm, norm[i]);
+        assert_true(fabs(m->lr - lr[i]) <= 1e-15 * lr[i]);
+        assert_int_equal(m->tokens, (i + 1) * spec->golden->batch * spec->golden->seq_len);
         assert_true(m->has_mfu == (g.plan->peak_flops > 0.0) && m->step_ms > 0.0);
     }
     plan__free_unpacked((Plan *)g.plan, NULL);
+    return d;
 }
 
-/* Every micro-batch size that divides a rank's share. `sampled`: only the first and the last one
- * unless all are asked for. */
-static void check_layouts(const struct golden *golden, const char *backend, const int64_t *sizes,
-                          size_t num, bool sampled)
+static void check_layout(const struct oracle *o, const struct case_layout *l, bool fp64)
 {
-    bool ref = strcmp(backend, "ref") == 0, sample = is_set("TANDEM_SAMPLE");
-    if (sample && golden->batch > 4)
-        return;
-    for (size_t i = sample ? num - 1 : 0; i < num; i++) {
-        int64_t share = golden->batch / sizes[i];
-        for (int64_t micro = 1; micro <= share; micro++) {
-            if (share % micro != 0 || (sampled && !full() && micro != 1 && micro != share))
-                continue;
-            struct gang_spec spec = {
-                .golden = golden,
-                .data = sizes[i],
-                .micro = micro,
-                .backend = backend,
-                .precision = ref ? "fp64" : "fp32",
-            };
-            print_message("%s %s data %lld micro %lld\n", golden->name, backend,
-                          (long long)sizes[i], (long long)micro);
-            check_curve(&spec, ref ? F64_TOLERANCE : F32_LOSS_TOLERANCE,
-                        ref ? F64_TOLERANCE : F32_NORM_TOLERANCE);
-        }
-    }
+    char words[200], data_path[512], model_path[512];
+    bool packed = o->model != NULL;
+    snprintf(data_path, sizeof(data_path), "%s",
+             golden_path(o->golden, packed ? "train.jsonl" : "train.bin"));
+    snprintf(model_path, sizeof(model_path), "%s", golden_path(packed ? o->model : o->golden, ""));
+    struct gang_spec spec = {
+        .golden = o->golden,
+        .data_path = data_path,
+        .model_path = model_path,
+        .format = packed ? "tokenized-jsonl" : "u16",
+        .data = l->data,
+        .tensor = l->tensor,
+        .micro = l->micro,
+        .zero_stage = l->zero_stage,
+        .shard_size = l->shard_size,
+        .sequence_parallel = l->sequence_parallel,
+        .backend = fp64 ? "ref" : "cpu",
+        .precision = fp64 ? "fp64" : "fp32",
+    };
+    snprintf(words, sizeof(words),
+             "%s %s data %lld tensor %lld%s micro %lld zero_stage %lld shard_size %lld",
+             o->golden->name, spec.precision, (long long)l->data, (long long)l->tensor,
+             l->sequence_parallel ? " (sequence)" : "", (long long)l->micro,
+             (long long)l->zero_stage, (long long)l->shard_size);
+    struct distances d = follow(&spec);
+    if (effort_is_set("TANDEM_VERBOSE"))
+        print_message("%s: loss %.1e, norm %.1e\n", words, d.loss, d.norm);
+    if (!(d.loss <= (fp64 ? F64_TOLERANCE : F32_LOSS_TOLERANCE)) ||
+        !(d.norm <= (fp64 ? F64_TOLERANCE : F32_NORM_TOLERANCE)))
+        fail_msg("%s: loss off by %.2e, norm by %.2e", words, d.loss, d.norm);
 }
 
-#define CHECK_LAYOUTS(golden, backend, sampled, ...)                                               \
-    do {                                                                                           \
-        const int64_t sizes[] = {__VA_ARGS__};                                                     \
-        check_layouts(golden, backend, sizes, sizeof(sizes) / sizeof(sizes[0]), sampled);          \
-    } while (0)
+static void check_case(const struct oracle *o, bool fp64)
+{
+    int least = effort(RARELY, USUALLY, ALWAYS);
+    bool slow = fp64 && o->large;
+    if (slow && least == ALWAYS)
+        return;
+    size_t num = 0;
+    for (size_t i = 0; i < o->num_layouts; i++) {
+        /* Of the slow ones the last: the one with most of everything. */
+        bool runs =
+            slow && least != RARELY ? i + 1 == o->num_layouts : (int)o->layouts[i].often >= least;
+        if (runs)
+            check_layout(o, &o->layouts[i], fp64);
+        num += runs;
+    }
+    assert_true(num > 0 || least == ALWAYS);
+}
 
-static void llama_tiny_follows_the_reference_in_fp64(void **state)
+static void check_both(const struct oracle *o)
+{
+    check_case(o, true);
+    check_case(o, false);
+}
+
+/* ---- cases ------------------------------------------------------------------------------------
+ */
+
+static void llama_follows_the_reference(void **state)
 {
     (void)state;
-    CHECK_LAYOUTS(&golden_tiny, "ref", false, 1, 2, 4);
+    const struct oracle o = {.golden = &golden_tiny, LAYOUTS(four_samples)};
+    check_both(&o);
 }
 
 /* Tied embeddings: both uses of the matrix count once. RoPE with llama3's scaling. */
-static void llama_tied_follows_the_reference_in_fp64(void **state)
+static void tied_llama_follows_the_reference(void **state)
 {
     (void)state;
-    CHECK_LAYOUTS(&golden_tied, "ref", false, 1, 2);
+    const struct oracle o = {.golden = &golden_tied, LAYOUTS(two_samples)};
+    check_both(&o);
 }
 
-static void llama_deep_follows_the_reference_in_fp64(void **state)
+/* Biases of q, k and v. */
+static void qwen2_follows_the_reference(void **state)
 {
     (void)state;
-    if (full())
-        CHECK_LAYOUTS(&golden_deep, "ref", false, 1, 4, 8);
-    else
-        CHECK_LAYOUTS(&golden_deep, "ref", true, 8);
+    const struct oracle o = {.golden = &golden_qwen2, LAYOUTS(four_samples)};
+    check_both(&o);
+}
+
+/* Norms of q and k, heads wider than hidden_size / heads, tied. */
+static void qwen3_follows_the_reference(void **state)
+{
+    (void)state;
+    const struct oracle o = {.golden = &golden_qwen3, LAYOUTS(four_samples)};
+    check_both(&o);
+}
+
+/* Layer norms, GELU, learned positions, matrices stored [in, out], tied. */
+static void gpt2_follows_the_reference(void **state)
+{
+    (void)state;
+    const struct oracle o = {.golden = &golden_gpt2, LAYOUTS(four_samples)};
+    check_both(&o);
+}
+
+static void deep_llama_follows_the_reference(void **state)
+{
+    (void)state;
+    const struct oracle o = {.golden = &golden_deep, LAYOUTS(four_samples), .large = true};
+    check_both(&o);
 }
 
 /* Sizes that are no powers of two. */
-static void llama_deep_tied_follows_the_reference_in_fp64(void **state)
+static void deep_tied_llama_follows_the_reference(void **state)
 {
     (void)state;
-    if (full())
-        CHECK_LAYOUTS(&golden_deep_tied, "ref", false, 3, 6);
-    else
-        CHECK_LAYOUTS(&golden_deep_tied, "ref", true, 3);
+    const struct oracle o = {.golden = &golden_deep_tied, LAYOUTS(sixes), .large = true};
+    check_both(&o);
 }
 
-static void llama_tiny_follows_the_reference_in_fp32(void **state)
+static void deep_gpt2_follows_the_reference(void **state)
 {
     (void)state;
-    CHECK_LAYOUTS(&golden_tiny, "cpu", false, 1, 2, 4);
+    const struct oracle o = {.golden = &golden_gpt2_deep, LAYOUTS(four_samples), .large = true};
+    check_both(&o);
 }
 
-static void llama_tied_follows_the_reference_in_fp32(void **state)
+/* Documents back to back: attention stays within each, targets are unequal in number. */
+static void packed_llama_follows_the_reference(void **state)
 {
     (void)state;
-    CHECK_LAYOUTS(&golden_tied, "cpu", false, 1, 2);
+    const struct oracle o = {.golden = &golden_packed, .model = &golden_tiny, LAYOUTS(two_samples)};
+    check_both(&o);
 }
 
-static void llama_deep_follows_the_reference_in_fp32(void **state)
+/* Learned positions show that they restart with each document. */
+static void packed_gpt2_follows_the_reference(void **state)
 {
     (void)state;
-    CHECK_LAYOUTS(&golden_deep, "cpu", false, 1, 4, 8);
-}
-
-static void llama_deep_tied_follows_the_reference_in_fp32(void **state)
-{
-    (void)state;
-    CHECK_LAYOUTS(&golden_deep_tied, "cpu", false, 3, 6);
+    const struct oracle o = {
+        .golden = &golden_packed_gpt2, .model = &golden_gpt2, LAYOUTS(two_samples)};
+    check_both(&o);
 }
 
 /* golden_curve_test [PATTERN]: only the tests whose names fit it. */
@@ -156,14 +295,16 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama_tiny_follows_the_reference_in_fp64),
-        cmocka_unit_test(llama_tied_follows_the_reference_in_fp64),
-        cmocka_unit_test(llama_deep_follows_the_reference_in_fp64),
-        cmocka_unit_test(llama_deep_tied_follows_the_reference_in_fp64),
-        cmocka_unit_test(llama_tiny_follows_the_reference_in_fp32),
-        cmocka_unit_test(llama_tied_follows_the_reference_in_fp32),
-        cmocka_unit_test(llama_deep_follows_the_reference_in_fp32),
-        cmocka_unit_test(llama_deep_tied_follows_the_reference_in_fp32),
+        cmocka_unit_test(llama_follows_the_reference),
+        cmocka_unit_test(tied_llama_follows_the_reference),
+        cmocka_unit_test(qwen2_follows_the_reference),
+        cmocka_unit_test(qwen3_follows_the_reference),
+        cmocka_unit_test(gpt2_follows_the_reference),
+        cmocka_unit_test(deep_llama_follows_the_reference),
+        cmocka_unit_test(deep_tied_llama_follows_the_reference),
+        cmocka_unit_test(deep_gpt2_follows_the_reference),
+        cmocka_unit_test(packed_llama_follows_the_reference),
+        cmocka_unit_test(packed_gpt2_follows_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
