@@ -8,6 +8,23 @@ add_library(test_record STATIC ${CMAKE_SOURCE_DIR}/tests/parallel/record.c
   ${CMAKE_SOURCE_DIR}/tests/parallel/shapes.c ${CMAKE_SOURCE_DIR}/tests/parallel/whole.c)
 target_link_libraries(test_record PRIVATE tandem_flags PUBLIC test_gang)
 
-# Against the references.
+# Layouts against one rank, and against the references.
 tandem_test(golden_curve_test ${CMAKE_SOURCE_DIR}/tests/parallel/golden_curve_test.c test_gang)
 set_tests_properties(golden_curve_test PROPERTIES TIMEOUT 3600 LABELS threads)
+tandem_test(layout_sweep_test "${CMAKE_SOURCE_DIR}/tests/parallel/layout_sweep_test.c;\
+${CMAKE_SOURCE_DIR}/tests/parallel/cover.c;${CMAKE_SOURCE_DIR}/tests/parallel/layouts.c;\
+${CMAKE_SOURCE_DIR}/tests/parallel/sweep.c" test_record)
+set_tests_properties(layout_sweep_test PROPERTIES TIMEOUT 14400 LABELS threads)
+tandem_test(named_faults_test ${CMAKE_SOURCE_DIR}/tests/parallel/named_faults_test.c test_record)
+set_tests_properties(named_faults_test PROPERTIES TIMEOUT 900)
+tandem_test(layout_bits_test ${CMAKE_SOURCE_DIR}/tests/parallel/layout_bits_test.c test_record)
+set_tests_properties(layout_bits_test PROPERTIES TIMEOUT 600 LABELS threads)
+
+# The same layouts as processes.
+add_executable(layout_curves ${CMAKE_SOURCE_DIR}/tests/parallel/layout_curves.c
+  ${CMAKE_SOURCE_DIR}/tests/parallel/layouts.c)
+target_link_libraries(layout_curves PRIVATE tandem_flags test_record)
+add_test(NAME layout_process_test
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/parallel/layout_process_test.py)
+set_tests_properties(layout_process_test PROPERTIES TIMEOUT 3600
+  ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")

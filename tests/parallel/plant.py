@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""plant.py BUILD [NUMBER...]: plants each fault of tests/parallel/faults and looks whether
+named_faults_test finds it, by the test that is named for it and by no other than the patch says.
+
+A fault is a small patch of the real sources, without fuzz: where the code has changed it no longer
+applies, and that is a failure too. Its head says in words what is wrong, and then
+  In: FUNCTION      the function that all of it lies in
+  Found by: TEST    the named test, then others that can't help failing, one a line
+The file is copied to a temporary folder, patched, compiled as BUILD/compile_commands.json says and
+linked before the sound one."""
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FAULTS = sorted((ROOT / "tests/parallel/faults").glob("*.patch"))
+TEST = "named_faults_test"
+
+
+class Fault:
+    def __init__(self, path):
+        self.path, self.text = path, path.read_text()
+        head = self.text.split("\n--- ")[0]
+        self.functions = re.findall(r"^In: (\S+)$", head, re.M)
+        self.found_by = set(re.findall(r"^Found by: (\S+)$", head, re.M))
+        self.source = re.search(r"^\+\+\+ b/(\S+)", self.text, re.M).group(1)
+        assert self.functions and self.found_by, f"{path.name}: In and Found by are missing"
+
+
+def function_lines(text):
+    """Line number -> the function that it lies in: definitions begin in column 0 and end with }."""
+    inside, found = None, {}
+    for number, line in enumerate(text.splitlines(), 1):
+        start = re.match(r"[A-Za-z_][\w \*]*?\b(\w+)\(", line)
+        if start and not line.rstrip().endswith(";"):
+            inside = start.group(1)
+        found[number] = inside
+        if line.startswith("}"):
+            inside = None
+    return found
+
+
+def check_place(fault, before, after):
+    """The lines that changed lie in the functions that the patch names."""
+    where = function_lines(after)
+    old, new = before.splitlines(), after.splitlines()
+    first = next(i for i, (a, b) in enumerate(zip(old, new)) if a != b)
+    last = len(new) - next(i for i, (a, b) in enumerate(zip(old[::-1], new[::-1])) if a != b)
+    lie_in = {where[n] for n in range(first + 1, max(last, first + 1) + 1)} - {None}
+    if not lie_in <= set(fault.functions):
+        sys.exit(f"{fault.path.name}: changes {', '.join(sorted(lie_in))}, not "
+                 f"{', '.join(fault.functions)}")
+
+
+def compile_command(build, source):
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        if entry["file"] == str(ROOT / source) and "-fPIC" not in entry["command"]:
+            return shlex.split(entry["command"]), entry["directory"]
+    sys.exit(f"{source} is not in {build}/compile_commands.json")
+
+
+def build_object(build, fault, folder):
+    target = folder / fault.source
+    target.parent.mkdir(parents=True)
+    before = (ROOT / fault.source).read_text()
+    target.write_text(before)
+    subprocess.run(["patch", "-s", "-p1", "--fuzz=0", "-d", folder, "-i", fault.path], check=True)
+    check_place(fault, before, target.read_text())
+    command, where = compile_command(build, fault.source)
+    out = folder / "planted.o"
+    command[command.index("-o") + 1] = str(out)
+    for flag in ("-MF", "-MT"):
+        if flag in command:
+            command[command.index(flag) + 1] = str(folder / "deps")
+    command[command.index("-c") + 1] = str(target)
+    # A fault may leave a function or variable without use.
+    subprocess.run(command + ["-Wno-error"], cwd=where, check=True)
+    return out
+
+
+def build_test(build, planted, folder):
+    lines = subprocess.run(["ninja", "-C", build, "-t", "commands", TEST], check=True,
+                           capture_output=True, text=True).stdout.splitlines()
+    line = next(x for x in reversed(lines) if f"-o bin/{TEST}" in x)
+    line = re.sub(r"^: && | && :$", "", line)
+    program = folder / TEST
+    subprocess.run(line.replace(f"-o bin/{TEST}", f"{planted} -o {program}"), cwd=build,
+                   shell=True, check=True)
+    return program
+
+
+def look_for(build, fault):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        program = build_test(build, build_object(build, fault, folder), folder)
+        run = subprocess.run([program], cwd=ROOT, capture_output=True, text=True, check=False,
+                             env=os.environ | {"TMPDIR": name})
+    words = run.stdout + run.stderr
+    failed = set(re.findall(r"^\[  FAILED  \] (\w+)$", words, re.M))
+    ok = run.returncode != 0 and failed == fault.found_by
+    print(f"{fault.path.stem}: {'found by' if failed else 'NOT FOUND'} {', '.join(sorted(failed))}"
+          f"{'' if ok else '; wants exactly ' + ', '.join(sorted(fault.found_by))}", flush=True)
+    if not ok:
+        print(words[-3000:])
+    return ok
+
+
+def main():
+    build = pathlib.Path(sys.argv[1]).resolve()
+    numbers = sys.argv[2:]
+    results = [look_for(build, Fault(f)) for f in FAULTS
+               if not numbers or f.name.split("-")[0] in numbers]
+    return 0 if results and all(results) else 1
+
+
+sys.exit(main())
