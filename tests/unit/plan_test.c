@@ -266,6 +266,38 @@ static void reduces_start_while_the_backward_pass_runs(void **state)
     plan__free_unpacked(p, NULL);
 }
 
+/* ---- tensor ranks ---- */
+
+/* The rule is the family's heads and MLP: GPT-2 has as many key/value heads as heads. What doesn't
+ * go is refused with the nearest that do. */
+static void tensor_ranks_divide_what_the_family_has(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 1, 16, 16, 0);
+    plan_case_config(c, 2, 48, 192, 12, 12, 331);
+    c->config.model_type = (char *)"gpt2";
+    c->config.tie_word_embeddings = 1;
+    c->layout.data = 1;
+    static const int64_t good[] = {1, 2, 3, 4, 6, 12};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        c->layout.tensor = good[i];
+        c->layout.sequence_parallel = i % 2 != 0;
+        Plan *p = plan_case_build(c);
+        struct error err = {0};
+        assert_int_equal(plan_check_built(p, &err), 0);
+        plan__free_unpacked(p, NULL);
+    }
+    c->layout.tensor = 5;
+    plan_case_refused(c, "parallel.tensor: 5: has to divide the model's num_attention_heads 12 and "
+                         "intermediate_size 192, and divide or be a multiple of "
+                         "num_key_value_heads 12; use 4 or 6");
+    c->config.model_type = (char *)"qwen2";
+    c->config.tie_word_embeddings = 0;
+    plan_case_config(c, 2, 48, 192, 12, 4, 331);
+    c->layout.tensor = 6; /* 4 KV heads on 6 ranks */
+    plan_case_refused(c, "use 4 or 12");
+}
+
 /* ---- size ---- */
 
 /* The plan is symbolic: 405B on 16,384 ranks stays below 1 MiB. */
@@ -609,6 +641,7 @@ int main(void)
         T(the_table_starts_with_the_head_and_ends_with_the_embedding),
         T(every_action_list_obeys_the_rules),
         T(reduces_start_while_the_backward_pass_runs),
+        T(tensor_ranks_divide_what_the_family_has),
         T(a_huge_plan_stays_below_one_mib),
         T(windows_decide_how_many_samples_there_are),
         T(length_follows_from_steps_tokens_or_epochs),
