@@ -1,15 +1,8 @@
 #include "runtime/ckpt/ckpt.h"
 
-#include <string.h>
-
 #include "runtime/ckpt/fill.h"
+#include "runtime/ckpt/hf_names.h"
 #include "runtime/ckpt/safetensors.h"
-
-static bool ends_with(const char *text, const char *tail)
-{
-    size_t n = strlen(text), m = strlen(tail);
-    return n >= m && strcmp(text + n - m, tail) == 0;
-}
 
 static bool has_tied(const struct param_table *table)
 {
@@ -21,20 +14,20 @@ static bool has_tied(const struct param_table *table)
     return false;
 }
 
-/* Is there a tensor that the model doesn't know? Old exports carry RoPE's frequencies, which are
- * computed here, and some carry a tied head a second time. */
+/* Is there a tensor that the model doesn't know? It would be lost in training. */
 static int check_known(const char *dir, const struct st_folder *folder,
                        const struct param_table *table, struct error *err)
 {
     bool tied = has_tied(table);
     for (int64_t i = 0; i < st_folder_num_tensors(folder); i++) {
-        const char *name = st_folder_tensor(folder, i)->name;
-        if (params_find(table, name) >= 0 || ends_with(name, ".rotary_emb.inv_freq") ||
-            (tied && strcmp(name, "lm_head.weight") == 0)) {
+        const char *tensor = st_folder_tensor(folder, i)->name;
+        char name[PARAM_NAME_MAX];
+        if (hf_passed_over(tensor, tied) ||
+            (hf_table_name(folder, tensor, name, sizeof name) && params_find(table, name) >= 0)) {
             continue;
         }
         return error_set(err, ERR_INVALID_ARGUMENT,
-                         "%s: tensor \"%s\" is not one of the model's parameters", dir, name);
+                         "%s: tensor \"%.200s\" is not one of the model's parameters", dir, tensor);
     }
     return 0;
 }
@@ -45,7 +38,7 @@ static int fill_all(const char *dir, const struct st_folder *folder, const struc
     for (int32_t i = 0; i < s->table->num_params; i++) {
         const struct param *p = &s->table->params[i];
         const struct st_file *file;
-        const struct st_tensor *t = st_folder_find(folder, p->name, &file);
+        const struct st_tensor *t = hf_find(folder, p->name, &file);
         if (!t) {
             return error_set(err, ERR_INVALID_ARGUMENT, "%s: tensor \"%s\" is missing", dir,
                              p->name);

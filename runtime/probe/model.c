@@ -13,7 +13,7 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "plan/params.h"
-#include "runtime/ckpt/safetensors.h"
+#include "runtime/ckpt/hf_names.h"
 
 #define CONFIG_READ_MAX ((size_t)1 << 20)
 #define TABLE_MAX_BYTES ((size_t)1 << 20)
@@ -63,7 +63,7 @@ static void check_param(const struct st_folder *folder, const ParamDef *def, int
     char name[PARAM_NAME_MAX];
     ASSERT(family_expert_name(def, layer, expert, name, sizeof name));
     const struct st_file *file;
-    const struct st_tensor *t = st_folder_find(folder, name, &file);
+    const struct st_tensor *t = hf_find(folder, name, &file);
     if (!t) {
         add_fault(faults, "%s is missing", name);
         return;
@@ -112,27 +112,20 @@ static bool matches_def(const char *name, const ParamDef *def, int64_t num_layer
     return *name == 0;
 }
 
-/* Old exports carry RoPE's frequencies, which are computed here, and some a tied head twice. */
-static bool passed_over(const char *name, const ModelConfig *config)
-{
-    static const char frequencies[] = ".rotary_emb.inv_freq";
-    size_t n = strlen(name), m = sizeof frequencies - 1;
-    return (n >= m && strcmp(name + n - m, frequencies) == 0) ||
-           (config->tie_word_embeddings && strcmp(name, "lm_head.weight") == 0);
-}
-
 /* What the model doesn't know would be lost in training: better said before it starts. */
 static void check_unknown(const struct st_folder *folder, const ModelConfig *config,
                           ParamDef *const *defs, size_t num_defs, struct faults *faults)
 {
     for (int64_t i = 0; i < st_folder_num_tensors(folder); i++) {
-        const char *name = st_folder_tensor(folder, i)->name;
-        bool known = passed_over(name, config);
-        for (size_t d = 0; d < num_defs && !known; d++) {
+        const char *tensor = st_folder_tensor(folder, i)->name;
+        char name[PARAM_NAME_MAX];
+        bool known = hf_passed_over(tensor, config->tie_word_embeddings);
+        bool fits = hf_table_name(folder, tensor, name, sizeof name);
+        for (size_t d = 0; d < num_defs && fits && !known; d++) {
             known = matches_def(name, defs[d], config->num_hidden_layers);
         }
         if (!known) {
-            add_fault(faults, "%.200s is not a parameter of this model", name);
+            add_fault(faults, "%.200s is not a parameter of this model", tensor);
         }
     }
 }

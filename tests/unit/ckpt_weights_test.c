@@ -195,6 +195,40 @@ static void a_folder_must_have_exactly_the_models_tensors(void **state)
     load_hf_fails(&s, "tensor \"a\" is stored as I32");
 }
 
+/* GPT-2 as it was first published: no "transformer." before the names, masks among the tensors. A
+ * folder with both spellings of one name is not silently half read. */
+static void gpt2_as_first_published_loads(void **state)
+{
+    (void)state;
+    struct param params[2] = {
+        {.name = "transformer.wte.weight", .num_dims = 1, .shape = {4}, .numel = 4, .tied = true},
+        {.name = "transformer.h.0.ln_1.bias",
+         .num_dims = 1,
+         .shape = {3},
+         .numel = 3,
+         .offset = 16}};
+    struct param_table table = {.params = params, .num_params = 2, .flat_numel = 32};
+    float v[32] = {0}, data[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    struct ckpt_state s = {.table = &table, .dtype = DTYPE_F32, .weights = {.data = v}};
+    struct error err = {0};
+    char names[5][40] = {"wte.weight", "h.0.ln_1.bias", "h.0.attn.bias", "lm_head.weight",
+                         "transformer.h.0.ln_1.bias"};
+    struct st_tensor t[5] = {{.name = names[0], .dtype = ST_F32, .num_dims = 1, .shape = {4}},
+                             {.name = names[1], .dtype = ST_F32, .num_dims = 1, .shape = {3}},
+                             {.name = names[2], .dtype = ST_F32, .num_dims = 1, .shape = {2}},
+                             {.name = names[3], .dtype = ST_F32, .num_dims = 1, .shape = {4}},
+                             {.name = names[4], .dtype = ST_F32, .num_dims = 1, .shape = {3}}};
+    write_hf("model.safetensors", t, 4, data);
+    if (ckpt_load_hf(NULL, root, &s, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+    assert_true(v[0] == 1 && v[3] == 4 && v[16] == 5 && v[18] == 7 && v[19] == 0);
+    write_hf("model.safetensors", t, 5, data);
+    load_hf_fails(&s, "\"transformer.h.0.ln_1.bias\" is not one of the model's parameters");
+    write_hf("model.safetensors", t, 1, data);
+    load_hf_fails(&s, "tensor \"transformer.h.0.ln_1.bias\" is missing");
+}
+
 /* ---- exports -----------------------------------------------------------------------------------
  */
 
@@ -278,6 +312,7 @@ int main(void)
         EACH(draws_depend_on_seed_name_and_element_alone),
         EACH(draws_are_normal_with_the_tables_deviation),
         EACH(a_folder_must_have_exactly_the_models_tensors),
+        EACH(gpt2_as_first_published_loads),
         EACH(an_export_loads_again_and_equals),
         EACH(an_export_that_fails_leaves_the_older_one),
     };
