@@ -294,6 +294,36 @@ static void an_export_of_many_ranks_loads_in_one_and_equals(void **state)
         check_export(&list[i]);
 }
 
+/* ---- saves that fail --------------------------------------------------------------------------
+ */
+
+/* One rank can't write its bytes, or can't seal its file: all agree that there is no checkpoint,
+ * what is there of it goes, the run and the next checkpoints don't suffer. */
+static void a_rank_that_cannot_write_costs_the_checkpoint_alone(void **state)
+{
+    (void)state;
+    static const char *const in_the_way[] = {"optim-5.safetensors", "part-5.json", "part-0.json"};
+    static const struct where w = {&golden_tiny, 2, 4, 3, 0, false};
+    for (size_t i = 0; i < sizeof in_the_way / sizeof in_the_way[0]; i++) {
+        struct gang_spec spec = spec_of(&w);
+        struct run r = {.dir = gang_make_dir()};
+        char path[600];
+        struct error err = {0};
+        snprintf(path, sizeof path, "%s/ckpt/step-%08d-a1.tmp/%s/x", r.dir, STOP, in_the_way[i]);
+        assert_int_equal(fs_mkdirs(path, 0700, &err), 0);
+        r.gang = (struct gang){.plan = gang_plan(&spec), .job_dir = r.dir};
+        gang_run_well(&r.gang);
+        assert_int_equal(r.gang.num_steps, STEPS);
+        assert_int_equal(r.gang.num_checkpoints, 2);
+        assert_int_equal(r.gang.checkpoint_steps[0], 2 * STOP);
+        snprintf(path, sizeof path, "%s/ckpt/step-%08d-a1.tmp", r.dir, STOP);
+        assert_false(fs_exists(path));
+        snprintf(path, sizeof path, "%s/ckpt/step-%08d-a1", r.dir, STOP);
+        assert_false(fs_exists(path));
+        run_free(&r);
+    }
+}
+
 static int make_config(void **state)
 {
     (void)state;
@@ -314,6 +344,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_equals_the_one_that_never_stopped),
+        cmocka_unit_test(a_rank_that_cannot_write_costs_the_checkpoint_alone),
         cmocka_unit_test(an_export_of_many_ranks_loads_in_one_and_equals),
     };
     return cmocka_run_group_tests(tests, make_config, remove_config);
