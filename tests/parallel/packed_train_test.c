@@ -241,37 +241,35 @@ static void a_step_without_any_target_is_an_error_that_names_its_lines(void **st
 /* ---- FLOPs ------------------------------------------------------------------------------------
  */
 
-/* What MFU and duration say that a step of one row computed. */
-static double flops_of_step(const int64_t rows[][3], size_t num, const ModelConfig **config)
+/* What MFU and duration say that the first step computed: one row of the file, of so many tokens
+ * which together attend to so many. */
+static void check_flops(const int64_t (*rows)[3], size_t num, double tokens, double attended)
 {
-    static Plan *kept;
     write_rows(rows, num);
-    struct gang_spec spec = spec_of((int64_t)num, 1, 1, 1);
+    struct gang_spec spec = spec_of(1, 1, 1, 1);
     spec.backend = "cpu";
     spec.precision = "fp32";
-    plan__free_unpacked(kept, NULL);
-    struct gang g = {.plan = kept = gang_plan(&spec)};
+    struct gang g = {.plan = gang_plan(&spec)};
     gang_run_well(&g);
     const StepMetrics *m = &g.steps[0];
     assert_true(m->has_mfu && g.plan->peak_flops > 0);
-    *config = g.plan->model->config;
-    return m->mfu * g.plan->peak_flops * m->step_ms * 1e-3;
+    double flops = m->mfu * g.plan->peak_flops * m->step_ms * 1e-3;
+    double want = tokens * family_flops_per_token(g.plan->model->config, attended / tokens);
+    check_close("flops", 1, flops, want, 1e-9);
+    plan__free_unpacked((Plan *)g.plan, NULL);
 }
 
 /* MFU counts what the documents need: tokens, and positions of a token's own document. Four short
- * documents are less work than one long one, padding is none. */
+ * documents are less work than one long one, padding is none; each step has its own. */
 static void a_pack_of_four_documents_counts_fewer_flops_than_one(void **state)
 {
     (void)state;
-    static const int64_t one[][3] = {{8, 8, 8}}, four[][3] = {{8, 8, 2}}, padded[][3] = {{5, 5, 5}};
-    const ModelConfig *config;
-    double flops = flops_of_step(one, 1, &config);
-    check_close("flops of one", 1, flops, 8 * family_flops_per_token(config, 36 / 8.0), 1e-9);
-    flops = flops_of_step(four, 1, &config);
-    check_close("flops of four", 1, flops, 8 * family_flops_per_token(config, 12 / 8.0), 1e-9);
-    flops = flops_of_step(padded, 1, &config);
-    check_close("flops of five", 1, flops, 5 * family_flops_per_token(config, 15 / 5.0), 1e-9);
-    flops_of_step(one, 1, &config);
+    static const int64_t one[][3] = {{8, 8, 8}}, four[][3] = {{8, 8, 2}};
+    static const int64_t padded[][3] = {{5, 5, 5}}, mixed[][3] = {{8, 8, 8}, {8, 8, 2}};
+    check_flops(one, 1, 8, 36);
+    check_flops(four, 1, 8, 12);
+    check_flops(padded, 1, 5, 15);
+    check_flops(mixed, 2, 8, 36);
 }
 
 /* packed_train_test [PATTERN]: only the tests whose names fit it. */
