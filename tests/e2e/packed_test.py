@@ -71,6 +71,21 @@ def submit_refuses_what_cannot_be_trained_on(s):
     assert "window: T+1: a row of tokenized-jsonl is a sample as it is" in refusal(s, spec)
 
 
+def the_example_in_the_docs_trains(s):
+    code = (ROOT / "docs/data.md").read_text().split("```python\n")[1].split("```")[0]
+    code = code.replace('"train.jsonl"', repr(str(s.folder / "docs.jsonl")))
+    documents = [(list(range(1, 4 + i % 7)), list(range(50, 52 + i % 9))) for i in range(40)]
+    exec(code, {"documents": documents, "SEQ_LEN": 48})
+    first = json.loads((s.folder / "docs.jsonl").read_text().splitlines()[0])
+    # The last of the prompt has the answer's first as its target, the answer's last has none.
+    assert first["input_ids"][:8] == [1, 2, 3, 50, 51, 1, 2, 3], first
+    assert first["labels"][:8] == [-100, -100, 50, 51, -100, -100, -100, -100], first
+    assert first["segment_ids"][:8] == [0, 0, 0, 0, 0, 1, 1, 1], first
+    job = s.submit(packed_spec(s, "docs", s.folder / "docs.jsonl", steps=2))
+    s.wait_state(job, "SUCCEEDED", "FAILED")
+    assert len(s.curve(job)) == 2, s.get(job).message
+
+
 def an_answer_of_the_probe_goes_with_the_file(s):
     """Looked at anew when it has changed, though its answer was kept."""
     path = rows(s.folder / "changing.jsonl", row(5), row(6))
@@ -110,7 +125,7 @@ def main():
         programs = bench.link_programs(folder / "bin", "tandem-rank")
         server = bench.Server(m, folder, programs, devices=2)
         for test in (two_ranks_follow_the_reference, submit_refuses_what_cannot_be_trained_on,
-                     an_answer_of_the_probe_goes_with_the_file,
+                     the_example_in_the_docs_trains, an_answer_of_the_probe_goes_with_the_file,
                      a_file_that_changed_before_the_start_is_refused,
                      a_step_without_targets_fails_with_its_lines):
             test(server)
