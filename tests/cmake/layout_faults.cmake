@@ -8,3 +8,7 @@ target_link_options(rank_stops PRIVATE -Wl,--wrap=host_call_run,--wrap=comm_host
 tandem_test(layout_stop_test "${CMAKE_SOURCE_DIR}/tests/fault/layout_stop_test.c;${crew}" tandem_node
   tandem_data PkgConfig::JANSSON)
 add_dependencies(layout_stop_test rank_stops)
+tandem_test(layout_kill_test "${CMAKE_SOURCE_DIR}/tests/fault/layout_kill_test.c;${crew}" tandem_node
+  tandem_data PkgConfig::JANSSON)
+add_dependencies(layout_kill_test tandem-rank)
+set_tests_properties(layout_kill_test PROPERTIES TIMEOUT 3600)
