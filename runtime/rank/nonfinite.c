@@ -57,12 +57,11 @@ static int repeat_share(struct rank *r, struct step *s, enum verdict *verdict, s
         return -1;
     struct schedule_walk walk = {.stage = r->stage};
     for (Action a; schedule_next(&walk, &a) && a.kind != ACTION_NORM;) {
-        int rc = 0;
-        if (a.kind == ACTION_REDUCE_LOSS)
-            rc = judge_loss(r, verdict, err);
-        else if (a.kind == ACTION_REDUCE_BUCKET)
-            rc = judge_bucket(r, a.bucket, verdict, err);
-        if (rc != 0)
+        bool sums = a.kind == ACTION_REDUCE_BUCKET;
+        /* The loss first: a gradient of one that isn't finite isn't either. */
+        if ((sums || a.kind == ACTION_REDUCE_LOSS) && judge_loss(r, verdict, err) != 0)
+            return -1;
+        if (sums && judge_bucket(r, a.bucket, verdict, err) != 0)
             return -1;
         bool left_out = a.kind == ACTION_COUNT_TARGETS || a.kind == ACTION_REDUCE_LOSS ||
                         a.kind == ACTION_REDUCE_PARTIAL;
