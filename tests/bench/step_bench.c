@@ -40,7 +40,7 @@ enum part {
     PART_ATTENTION,
     PART_NORM,
     PART_ROPE,
-    PART_SWIGLU,
+    PART_ACTIVATION,
     PART_ADD,
     PART_EMBED,
     PART_LOSS,
@@ -49,8 +49,8 @@ enum part {
     NUM_PARTS,
 };
 static const char *const part_names[NUM_PARTS] = {
-    "matrix products", "attention", "rms norm", "rope",          "swiglu",
-    "residual add",    "embedding", "loss",     "gradient norm", "optimizer",
+    "matrix products", "attention", "norms", "rope",          "activation",
+    "biases, adds",    "embedding", "loss",  "gradient norm", "optimizer",
 };
 static int64_t part_ns[NUM_PARTS];
 static const struct kernels *inner;
@@ -93,6 +93,20 @@ static int rmsnorm_bwd(struct device *dev, struct stream *s, enum dtype t, void 
     TIMED(PART_NORM,
           rmsnorm_bwd(dev, s, t, dx, dw, dy, x, w, rstd, r, d, accumulate, workspace, err));
 }
+static int layernorm_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, void *mean,
+                         void *rstd, const void *x, const void *w, const void *b, int64_t r,
+                         int64_t d, double eps, struct error *err)
+{
+    TIMED(PART_NORM, layernorm_fwd(dev, s, t, y, mean, rstd, x, w, b, r, d, eps, err));
+}
+static int layernorm_bwd(struct device *dev, struct stream *s, enum dtype t, void *dx, void *dw,
+                         void *db, const void *dy, const void *x, const void *w, const void *mean,
+                         const void *rstd, int64_t r, int64_t d, bool accumulate, void *workspace,
+                         struct error *err)
+{
+    TIMED(PART_NORM, layernorm_bwd(dev, s, t, dx, dw, db, dy, x, w, mean, rstd, r, d, accumulate,
+                                   workspace, err));
+}
 static int rope(struct device *dev, struct stream *s, enum dtype t, void *x, const void *cos,
                 const void *sin, const int32_t *positions, int64_t r, int64_t seq_len,
                 int64_t heads, int64_t e, bool backward, struct error *err)
@@ -112,13 +126,33 @@ static int attention_bwd(struct device *dev, struct stream *s, enum dtype t,
 static int swiglu_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, const void *gate,
                       const void *up, int64_t n, struct error *err)
 {
-    TIMED(PART_SWIGLU, swiglu_fwd(dev, s, t, y, gate, up, n, err));
+    TIMED(PART_ACTIVATION, swiglu_fwd(dev, s, t, y, gate, up, n, err));
 }
 static int swiglu_bwd(struct device *dev, struct stream *s, enum dtype t, void *dgate, void *dup,
                       const void *dy, const void *gate, const void *up, int64_t n,
                       struct error *err)
 {
-    TIMED(PART_SWIGLU, swiglu_bwd(dev, s, t, dgate, dup, dy, gate, up, n, err));
+    TIMED(PART_ACTIVATION, swiglu_bwd(dev, s, t, dgate, dup, dy, gate, up, n, err));
+}
+static int gelu_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, const void *x,
+                    int64_t n, struct error *err)
+{
+    TIMED(PART_ACTIVATION, gelu_fwd(dev, s, t, y, x, n, err));
+}
+static int gelu_bwd(struct device *dev, struct stream *s, enum dtype t, void *dx, const void *dy,
+                    const void *x, int64_t n, struct error *err)
+{
+    TIMED(PART_ACTIVATION, gelu_bwd(dev, s, t, dx, dy, x, n, err));
+}
+static int add_bias(struct device *dev, struct stream *s, enum dtype t, void *y, const void *b,
+                    int64_t r, int64_t n, struct error *err)
+{
+    TIMED(PART_ADD, add_bias(dev, s, t, y, b, r, n, err));
+}
+static int column_sum(struct device *dev, struct stream *s, enum dtype t, void *db, const void *dy,
+                      int64_t r, int64_t n, struct error *err)
+{
+    TIMED(PART_ADD, column_sum(dev, s, t, db, dy, r, n, err));
 }
 static int add(struct device *dev, struct stream *s, enum dtype t, void *y, const void *a,
                const void *b, int64_t n, struct error *err)
@@ -130,6 +164,22 @@ static int cross_entropy(struct device *dev, struct stream *s, enum dtype t, dou
                          int64_t r, int64_t v, struct error *err)
 {
     TIMED(PART_LOSS, cross_entropy(dev, s, t, nll, dlogits, logits, targets, dloss, r, v, err));
+}
+static int ce_max(struct device *dev, struct stream *s, enum dtype t, double *max,
+                  const struct logits_part *p, struct error *err)
+{
+    TIMED(PART_LOSS, ce_max(dev, s, t, max, p, err));
+}
+static int ce_sum(struct device *dev, struct stream *s, enum dtype t, double *sums,
+                  const double *max, const struct logits_part *p, struct error *err)
+{
+    TIMED(PART_LOSS, ce_sum(dev, s, t, sums, max, p, err));
+}
+static int ce_finish(struct device *dev, struct stream *s, enum dtype t, double *nll, void *dlogits,
+                     const double *max, const double *sums, double dloss,
+                     const struct logits_part *p, struct error *err)
+{
+    TIMED(PART_LOSS, ce_finish(dev, s, t, nll, dlogits, max, sums, dloss, p, err));
 }
 static int sum_squares(struct device *dev, struct stream *s, enum dtype t, double *out,
                        const void *x, int64_t n, struct error *err)
@@ -151,13 +201,22 @@ static struct kernels timed_table(const struct kernels *k)
     timed.embed_bwd = embed_bwd;
     timed.rmsnorm_fwd = rmsnorm_fwd;
     timed.rmsnorm_bwd = rmsnorm_bwd;
+    timed.layernorm_fwd = layernorm_fwd;
+    timed.layernorm_bwd = layernorm_bwd;
     timed.rope = rope;
     timed.attention_fwd = attention_fwd;
     timed.attention_bwd = attention_bwd;
     timed.swiglu_fwd = swiglu_fwd;
     timed.swiglu_bwd = swiglu_bwd;
+    timed.gelu_fwd = gelu_fwd;
+    timed.gelu_bwd = gelu_bwd;
+    timed.add_bias = add_bias;
+    timed.column_sum = column_sum;
     timed.add = add;
     timed.cross_entropy = cross_entropy;
+    timed.ce_max = ce_max;
+    timed.ce_sum = ce_sum;
+    timed.ce_finish = ce_finish;
     timed.sum_squares = sum_squares;
     timed.adamw = adamw;
     return timed;

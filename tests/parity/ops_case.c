@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "tests/effort.h"
 
 #define MAX_THREADS 3
 
@@ -184,7 +185,8 @@ void check_parity(const char *what, op_run run, const struct shape *s, double ul
         snprintf(name, sizeof name, "%s, cpu f%d", what, i == 0 ? 32 : 64);
         run_on("cpu", 1, run, types[i], s, &one);
         compare(name, &want, &one, tolerance, s->floor, per_element);
-        for (int num_threads = 2; num_threads <= MAX_THREADS; num_threads++) {
+        for (int num_threads = effort(2, 2, MAX_THREADS); num_threads <= MAX_THREADS;
+             num_threads++) {
             struct outputs more = {0};
             run_on("cpu", num_threads, run, types[i], s, &more);
             assert_same_bits(name, &one, &more, num_threads);
