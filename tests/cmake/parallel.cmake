@@ -4,7 +4,8 @@ add_library(test_gang STATIC ${CMAKE_SOURCE_DIR}/tests/parallel/gang.c
 target_compile_definitions(test_gang PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 target_link_libraries(test_gang PRIVATE tandem_flags
   PUBLIC tandem_rank PkgConfig::CMOCKA PkgConfig::JANSSON)
-add_library(test_record STATIC ${CMAKE_SOURCE_DIR}/tests/parallel/record.c
+add_library(test_record STATIC ${CMAKE_SOURCE_DIR}/tests/parallel/compare.c
+  ${CMAKE_SOURCE_DIR}/tests/parallel/record.c
   ${CMAKE_SOURCE_DIR}/tests/parallel/shapes.c ${CMAKE_SOURCE_DIR}/tests/parallel/whole.c)
 target_link_libraries(test_record PRIVATE tandem_flags PUBLIC test_gang)
 
@@ -15,6 +16,8 @@ tandem_test(layout_sweep_test "${CMAKE_SOURCE_DIR}/tests/parallel/layout_sweep_t
 ${CMAKE_SOURCE_DIR}/tests/parallel/cover.c;${CMAKE_SOURCE_DIR}/tests/parallel/layouts.c;\
 ${CMAKE_SOURCE_DIR}/tests/parallel/sweep.c" test_record)
 set_tests_properties(layout_sweep_test PROPERTIES TIMEOUT 14400 LABELS threads)
+tandem_test(shape_sweep_test ${CMAKE_SOURCE_DIR}/tests/parallel/shape_sweep_test.c test_record)
+set_tests_properties(shape_sweep_test PROPERTIES TIMEOUT 14400 LABELS threads)
 tandem_test(named_faults_test ${CMAKE_SOURCE_DIR}/tests/parallel/named_faults_test.c test_record)
 set_tests_properties(named_faults_test PROPERTIES TIMEOUT 900)
 tandem_test(layout_bits_test ${CMAKE_SOURCE_DIR}/tests/parallel/layout_bits_test.c test_record)
@@ -28,3 +31,11 @@ add_test(NAME layout_process_test
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/parallel/layout_process_test.py)
 set_tests_properties(layout_process_test PROPERTIES TIMEOUT 3600
   ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+
+# Faults planted in the runtime must be found by the tests that are named for them. What finds them
+# is the same with sanitizers, and slower.
+if(NOT TANDEM_SANITIZE)
+  add_test(NAME named_plant_test
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/parallel/plant.py ${CMAKE_BINARY_DIR})
+  set_tests_properties(named_plant_test PROPERTIES TIMEOUT 900)
+endif()

@@ -28,15 +28,6 @@ static int64_t number_from(const char *name, int64_t fallback)
     return text != NULL && text[0] != '\0' ? strtoll(text, NULL, 10) : fallback;
 }
 
-static void print_worst(const struct sweep *s, int num, int64_t begin_ms)
-{
-    const struct sweep_worst *w = sweep_worst(s);
-    print_message("%d layouts in %.1f s; largest distances: loss %.1e, norm %.1e, gradients %.1e "
-                  "(elements %.1e), weights %.1e, moments %.1e and %.1e\n",
-                  num, (double)(clock_mono_ms() - begin_ms) / 1e3, w->loss, w->norm, w->grads_l2,
-                  w->grads_max, w->weights, w->exp_avg, w->exp_avg_sq);
-}
-
 static void run_all(const struct layout *layouts, int num)
 {
     struct sweep *s;
@@ -47,7 +38,8 @@ static void run_all(const struct layout *layouts, int num)
             print_message("%s\n", layout_words(&layouts[i]));
         sweep_check(s, &layouts[i]);
     }
-    print_worst(s, num, begin_ms);
+    print_message("%d layouts in %.1f s; ", num, (double)(clock_mono_ms() - begin_ms) / 1e3);
+    compare_print(sweep_worst(s));
     sweep_close(s);
 }
 

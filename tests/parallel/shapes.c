@@ -78,10 +78,10 @@ static void put_config(struct buf *b, const struct shape *s)
         buf_printf(b,
                    "{\"model_type\": \"gpt2\", \"n_embd\": %lld, \"n_inner\": %lld,"
                    " \"n_layer\": %lld, \"n_head\": %lld, \"vocab_size\": %lld,"
-                   " \"n_positions\": 16, \"layer_norm_epsilon\": %g,"
+                   " \"n_positions\": %lld, \"layer_norm_epsilon\": %g,"
                    " \"activation_function\": \"gelu_new\"}",
                    (long long)s->hidden, (long long)s->ffn, (long long)s->layers,
-                   (long long)s->heads, (long long)s->vocab, eps);
+                   (long long)s->heads, (long long)s->vocab, (long long)s->seq_len + 3, eps);
         return;
     }
     buf_printf(b,
@@ -89,10 +89,13 @@ static void put_config(struct buf *b, const struct shape *s)
                " \"num_hidden_layers\": %lld, \"num_attention_heads\": %lld,"
                " \"num_key_value_heads\": %lld, \"head_dim\": %lld, \"vocab_size\": %lld,"
                " \"max_position_embeddings\": 64, \"rms_norm_eps\": %g, \"rope_theta\": 10000.0,"
-               " \"initializer_range\": 0.1, \"tie_word_embeddings\": %s}",
+               " \"initializer_range\": 0.1, \"tie_word_embeddings\": %s, \"rope_scaling\": %s}",
                s->family, (long long)s->hidden, (long long)s->ffn, (long long)s->layers,
                (long long)s->heads, (long long)s->kv_heads, (long long)s->head_dim,
-               (long long)s->vocab, eps, s->tied ? "true" : "false");
+               (long long)s->vocab, eps, s->tied ? "true" : "false",
+               s->llama3 ? "{\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0,"
+                           " \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 16}"
+                         : "null");
 }
 
 static ModelConfig *write_config(const char *path, const struct shape *s)
@@ -244,14 +247,14 @@ void shape_write_packed(const char *path, const struct packed_row *rows, int64_t
  * numbers of them. Some rows are shorter than seq_len. */
 static void write_packed(const char *path, const struct shape *s)
 {
-    enum { LEN_MAX = 16 };
+    enum { LEN_MAX = 64 };
     static int32_t ids[64][LEN_MAX], labels[64][LEN_MAX], positions[64][LEN_MAX],
         segments[64][LEN_MAX];
     struct packed_row rows[64];
     int64_t num = num_rows(s);
     assert_true(num <= 64 && s->seq_len <= LEN_MAX);
     for (int64_t i = 0; i < num; i++) {
-        int64_t len = s->seq_len - (i % 5 == 3), position = 0, segment = 0;
+        int64_t len = s->seq_len - (s->seq_len > 1 && i % 5 == 3), position = 0, segment = 0;
         for (int64_t j = 0; j < len; j++) {
             uint64_t dice = rng_u64(SEED, rng_stream("packed"), (uint64_t)(i * LEN_MAX + j));
             if (j > 0 && dice % 3 == 0) {

@@ -15,6 +15,7 @@ struct shape {
     const char *family;
     int64_t heads, kv_heads, head_dim, hidden, ffn, layers, vocab;
     bool tied;
+    bool llama3; /* its RoPE scaling */
     int64_t batch, seq_len;
     double eps; /* 0 = 1e-5 */
 };
