@@ -6,8 +6,6 @@ tandem_test(parallel_store_test "${CMAKE_SOURCE_DIR}/tests/parallel/store_test.c
 set_tests_properties(parallel_store_test PROPERTIES TIMEOUT 300 LABELS threads)
 
 # Not a test: what the ZeRO stages cost, and what overlap brings.
-add_executable(store_bench ${CMAKE_SOURCE_DIR}/tests/bench/store_bench.c
-  ${CMAKE_SOURCE_DIR}/tests/parallel/gang.c ${CMAKE_SOURCE_DIR}/tests/parallel/gang_job.c
-  ${CMAKE_SOURCE_DIR}/tests/parallel/golden.c)
-target_link_libraries(store_bench PRIVATE tandem_flags tandem_rank PkgConfig::CMOCKA)
+add_executable(store_bench ${CMAKE_SOURCE_DIR}/tests/bench/store_bench.c)
+target_link_libraries(store_bench PRIVATE tandem_flags test_gang)
 target_compile_definitions(store_bench PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
