@@ -10,6 +10,7 @@ tandem_test(memory_test "${CMAKE_SOURCE_DIR}/tests/unit/memory_test.c;${plan_cas
 tandem_test(plan_memory_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_memory_test.c;${plan_case}" tandem_plan)
 tandem_test(plan_cost_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_cost_test.c;${plan_case}" tandem_plan)
 tandem_test(plan_layouts_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_layouts_test.c;${plan_case}" tandem_plan)
+tandem_test(schedule_test "${CMAKE_SOURCE_DIR}/tests/unit/schedule_test.c;${plan_case}" tandem_plan)
 tandem_test(plan_proof_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_proof_test.c;${plan_case}" tandem_plan)
 tandem_test(probe_test ${CMAKE_SOURCE_DIR}/tests/unit/probe_test.c tandem_proto)
 add_dependencies(probe_test tandem-probe)
