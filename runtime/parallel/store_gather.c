@@ -102,9 +102,7 @@ static int await_bucket(struct store *s, int32_t bucket, struct error *err)
         return 0;
     struct device *dev = s->o.dev;
     b->is_gathering = false;
-    if (dev->ops->stream_wait(dev, s->o.compute, b->gathered, err) != 0)
-        return error_wrap(err, "weights of bucket %d", bucket);
-    return 0;
+    return dev->ops->stream_wait(dev, s->o.compute, b->gathered, err);
 }
 
 int store_await_weights(struct store *s, int32_t unit_begin, int32_t unit_end, struct error *err)

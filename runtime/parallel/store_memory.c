@@ -1,7 +1,7 @@
 /* Where the buffers lie. What other ranks read in place, and only that, lies in this rank's area of
  * the shared segment: gradients that are summed, and slices of weights that are gathered. The rest
  * is device memory (huge pages on hosts).
- * plan/memory.c says the same in bytes: memory_store_shared_bytes. */
+ * plan/memory_shared.c says the same in bytes: memory_store_shared_bytes. */
 #include <stdlib.h>
 
 #include "runtime/parallel/store_private.h"
