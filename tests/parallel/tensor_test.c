@@ -314,13 +314,21 @@ static void check_case(const struct tensor_case *c)
     solo_close(&one.solo);
 }
 
+/* Under sanitizers a few of all. */
+static bool is_left_out(int number)
+{
+    return getenv("TANDEM_SAMPLE") != NULL && number % 7 != 0;
+}
+
 static void check_family(const char *family, struct precision precision)
 {
+    int number = 0;
     for (size_t i = 0; i < NUM(cuts); i++)
         for (size_t j = 0; j < NUM(shapes); j++)
             for (int sequence = 0; sequence < 2; sequence++) {
                 const struct tensor_case c = {family, cuts[i], shapes[j], sequence == 1, precision};
-                check_case(&c);
+                if (!is_left_out(number++))
+                    check_case(&c);
             }
 }
 
@@ -353,11 +361,13 @@ static void gpt2_on_any_tensor_ranks_equals_one_rank(void **state)
 static void the_fast_backend_agrees_in_fp32(void **state)
 {
     (void)state;
+    int number = 0;
     for (size_t f = 0; f < NUM(families); f++)
         for (size_t i = 0; i < NUM(cuts); i += 3)
             for (int sequence = 0; sequence < 2; sequence++) {
                 const struct tensor_case c = {families[f], cuts[i], shapes[f], sequence == 1, fp32};
-                check_case(&c);
+                if (!is_left_out(number++))
+                    check_case(&c);
             }
 }
 
