@@ -154,21 +154,10 @@ static void top_k_and_temperature_zero_narrow_the_choice(void **state)
     assert_int_equal(generator_pick(logits, 4, &sampling, 0.999, order), 2);
 }
 
-/* A running job's newest checkpoint can be tried out: its config.json stands in the job's folder.
- */
-static void a_checkpoint_generates_what_the_export_does(void **state)
+static void check_checkpoint(const struct gang_spec *spec)
 {
-    (void)state;
-    struct gang_spec spec = {
-        .golden = &golden_tiny,
-        .data = 2,
-        .steps = 2,
-        .backend = "cpu",
-        .precision = "fp32",
-        .checkpoint = "interval: 0, export_at_end: true",
-    };
     char *dir = gang_make_dir(), path[512];
-    struct gang run = {.plan = gang_plan(&spec), .job_dir = dir};
+    struct gang run = {.plan = gang_plan(spec), .job_dir = dir};
     gang_run_well(&run);
     const struct sampling greedy = {0};
     int32_t texts[2][30], prompt = 65;
@@ -185,6 +174,31 @@ static void a_checkpoint_generates_what_the_export_does(void **state)
     assert_memory_equal(texts[0], texts[1], sizeof(texts[0]));
     plan__free_unpacked((Plan *)run.plan, NULL);
     gang_remove_dir(dir);
+}
+
+/* A running job's newest checkpoint can be tried out: its config.json stands in the job's folder.
+ * So it is for every family, and however the job was cut. */
+static void a_checkpoint_generates_what_the_export_does(void **state)
+{
+    (void)state;
+    static const struct {
+        const struct golden *golden;
+        int64_t data, tensor;
+    } cases[] = {
+        {&golden_tiny, 2, 1}, {&golden_qwen2, 1, 4}, {&golden_qwen3, 2, 2}, {&golden_gpt2, 1, 2}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct gang_spec spec = {
+            .golden = cases[i].golden,
+            .data = cases[i].data,
+            .tensor = cases[i].tensor,
+            .sequence_parallel = cases[i].tensor > 1,
+            .steps = 2,
+            .backend = "cpu",
+            .precision = "fp32",
+            .checkpoint = "interval: 0, export_at_end: true",
+        };
+        check_checkpoint(&spec);
+    }
 }
 
 int main(void)
