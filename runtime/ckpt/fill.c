@@ -45,7 +45,7 @@ struct fill {
     const struct st_tensor *tensor;
     struct state_run runs[RUNS_MAX];
     int32_t num;
-    char chunk[CHUNK_BYTES];
+    _Alignas(16) char chunk[CHUNK_BYTES];
 };
 
 static int read_straight(const struct fill *f, const struct state_run *run, struct error *err)

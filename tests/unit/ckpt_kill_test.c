@@ -377,7 +377,8 @@ static void shared_end(void)
 /* The next point of trouble: all of those from the commit on, some of the many writes before. */
 static int64_t next_point(int64_t n, int64_t num)
 {
-    return n + (n + 40 > num ? 1 : effort(1, 17, 53));
+    int64_t dense = num - effort(60, 40, 30), next = n + effort(1, 17, 67);
+    return n >= dense ? n + 1 : next < dense ? next : dense;
 }
 
 /* As for one writer a file: whoever dies, wherever, the one before or the new one is whole. */
@@ -397,7 +398,7 @@ static void a_shared_save_killed_anywhere_leaves_the_one_before(void **state)
         assert_int_equal(newest_shared_loads(), 20);
         assert_int_equal(fs_remove_tree(root, NULL), 0);
     }
-    assert_true(before > 40);
+    assert_true(before > 20);
     assert_true(after >= 2);
     shared_end();
 }
@@ -429,7 +430,7 @@ static void a_shared_save_that_fails_anywhere_gives_the_space_back(void **state)
         assert_int_equal(newest_shared_loads(), 20);
         assert_int_equal(fs_remove_tree(root, NULL), 0);
     }
-    assert_true(failures > 40);
+    assert_true(failures > 20);
     shared_end();
 }
 
