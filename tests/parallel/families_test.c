@@ -42,7 +42,7 @@ static const struct precision fp32_cpu = {"cpu", DTYPE_F32, 2e-5, 1e-6, 1e-5, 1e
 
 static ModelConfig *read_config(const struct golden *golden)
 {
-    ModelConfig *config;
+    ModelConfig *config = NULL;
     struct error err = {0};
     char *text;
     size_t len;
