@@ -406,9 +406,9 @@ class Submission(unittest.TestCase):
         self.assertEqual(stored["training"]["optimizer"]["lr"], 1e-4)
 
     def test_a_refused_job_is_exit_code_1_in_words(self):
-        done = tandem("submit", job_file("refused", 5), "--set", "parallel.tensor=2")
+        done = tandem("submit", job_file("refused", 5), "--set", "parallel.pipeline=2")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("tensor", done.stderr)
+        self.assertIn("pipeline parallel is not built yet", done.stderr)
 
     def test_follow_shows_the_run(self):
         done = tandem("submit", job_file("shown", 20), "--follow")
@@ -433,7 +433,7 @@ class Endings(unittest.TestCase):
         self.assertTrue(tandem("why", job).stdout)
 
     def test_pause_and_resume_lose_no_step(self):
-        job = submit("paused", 400)
+        job = submit("paused", 2000)
         wait_for(lambda: json.loads(tandem("show", job, "-o", "json").stdout)["step"] > 5)
         self.assertEqual(tandem("pause", job).returncode, 0)
         wait_for(lambda: state(job) in ("PAUSED", "SUCCEEDED"))
@@ -441,7 +441,7 @@ class Endings(unittest.TestCase):
             self.assertEqual(tandem("resume", job).returncode, 0)
         self.assertEqual(tandem("watch", job).returncode, 0)
         rows = csv.DictReader(io.StringIO(tandem("metrics", job, "-o", "csv").stdout))
-        self.assertEqual([int(r["step"]) for r in rows], list(range(1, 401)))
+        self.assertEqual([int(r["step"]) for r in rows], list(range(1, 2001)))
 
     def test_watch_outlives_the_server(self):
         job = submit("outlives", 3000)
