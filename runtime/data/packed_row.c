@@ -347,7 +347,8 @@ int packed_row_parse(struct packed_row *row, struct row_json *j, const struct pa
                      struct error *err)
 {
     unsigned seen = 0;
-    ASSERT(limits->max_tokens <= PACKED_ROW_MAX_TOKENS);
+    ASSERT(limits->max_tokens <= PACKED_ROW_MAX_TOKENS &&
+           limits->max_tokens <= limits->max_positions);
     if (begin_row(j, err) != 0 || read_members(row, &seen, j, limits, err) != 0 ||
         row_json_end_line(j, err) != 0) {
         return -1;

@@ -27,7 +27,9 @@
 struct packed_limits {
     int64_t max_tokens; /* training.seq_len; at most PACKED_ROW_MAX_TOKENS, which stands for none */
     int64_t vocab_size; /* ids and targets are below it */
-    int64_t max_positions; /* positions are below it */
+    /* training.seq_len: positions are below it, so it is no less than max_tokens; <= PACKED_ROW_ANY
+     */
+    int64_t max_positions;
 };
 
 /* Zero = empty; a row is parsed into it again and again. */

@@ -70,8 +70,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 4) {
         return 0;
     }
-    const struct packed_limits limits = {
-        .max_tokens = data[0] + 1, .vocab_size = data[1] * 600 + 1, .max_positions = data[2] + 1};
+    const int64_t max_tokens = data[0] + 1;
+    const struct packed_limits limits = {.max_tokens = max_tokens,
+                                         .vocab_size = data[1] * 600 + 1,
+                                         .max_positions = max_tokens + data[2]};
     struct packed_row whole = {0}, cut = {0};
     struct error err = {0}, other = {0};
     int rc = parse(&whole, &limits, data + 4, size - 4, size, &err);
