@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/names.h"
+
 /* What a test varies; zero = the default, which stands behind. */
 struct store_case_spec {
     int32_t data, tensor;  /* ranks; 1 */
@@ -26,6 +28,8 @@ struct store_case_spec {
     /* Rank `stops - 1` leaves in the first backward pass, saying so, or without a word. */
     int32_t stops;
     bool silently;
+    /* Makes the plan's stage or list wrong: all ranks end with an error. */
+    void (*spoil)(Stage *stage, Action *actions, size_t num_actions);
 };
 
 struct store_case_result {

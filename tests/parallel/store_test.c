@@ -233,6 +233,86 @@ static void a_rank_that_goes_silently_is_named_at_the_deadline(void **state)
     }
 }
 
+/* ---- plans that are wrong -------------------------------------------------------------------- */
+
+static Action *nth(Action *actions, size_t num, ActionKind kind, int n)
+{
+    for (size_t i = 0; i < num; i++)
+        if (actions[i].kind == kind && n-- == 0)
+            return &actions[i];
+    fail_msg("there is no such action");
+    return NULL;
+}
+
+static void bucket_of_odd_size(Stage *stage, Action *actions, size_t num)
+{
+    (void)actions, (void)num;
+    stage->buckets[1]->numel -= 16;
+    stage->buckets[2]->numel += 16;
+    stage->buckets[2]->offset -= 16;
+}
+static void bucket_missing(Stage *stage, Action *actions, size_t num)
+{
+    (void)actions, (void)num;
+    free(stage->buckets[--stage->n_buckets]);
+}
+static void slot_too_small(Stage *stage, Action *actions, size_t num)
+{
+    (void)actions, (void)num;
+    stage->weight_slots[0] = stage->weight_slots[1] = 16;
+}
+static void slot_too_large(Stage *stage, Action *actions, size_t num)
+{
+    (void)actions, (void)num;
+    stage->grad_slots[0] = INT64_MAX / 2;
+}
+static void slot_unknown(Stage *stage, Action *actions, size_t num)
+{
+    (void)stage;
+    nth(actions, num, ACTION_GATHER, 1)->slot = 7;
+}
+static void slot_in_use(Stage *stage, Action *actions, size_t num)
+{
+    (void)stage;
+    nth(actions, num, ACTION_GATHER, 1)->slot = nth(actions, num, ACTION_GATHER, 0)->slot;
+}
+static void bucket_unknown(Stage *stage, Action *actions, size_t num)
+{
+    (void)stage;
+    nth(actions, num, ACTION_REDUCE_BUCKET, 0)->bucket = 99;
+}
+static void release_twice(Stage *stage, Action *actions, size_t num)
+{
+    (void)stage;
+    nth(actions, num, ACTION_RELEASE, 1)->bucket = nth(actions, num, ACTION_RELEASE, 0)->bucket;
+}
+static void reduced_twice(Stage *stage, Action *actions, size_t num)
+{
+    (void)stage;
+    nth(actions, num, ACTION_REDUCE_BUCKET, 1)->bucket =
+        nth(actions, num, ACTION_REDUCE_BUCKET, 0)->bucket;
+}
+static void unit_unknown(Stage *stage, Action *actions, size_t num)
+{
+    (void)stage;
+    nth(actions, num, ACTION_REDUCE_PARTIAL, 0)->unit_begin = -1;
+}
+
+/* A plan is proved before it comes here. What doesn't fit all the same is an error on every rank,
+ * and neither a write beside the buffers nor a hang. */
+static void a_plan_that_does_not_fit_is_an_error(void **state)
+{
+    (void)state;
+    void (*const all[])(Stage *, Action *, size_t) = {
+        bucket_of_odd_size, bucket_missing, slot_too_small, slot_too_large, slot_unknown,
+        slot_in_use,        bucket_unknown, release_twice,  reduced_twice,  unit_unknown};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct store_case_spec spec = {
+            .data = 2, .tensor = 2, .zero_stage = 3, .blocks = 3, .spoil = all[i]};
+        assert_int_equal(store_case_run(&spec).num_failed, 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +329,7 @@ int main(void)
         cmocka_unit_test(drawn_layouts_sum_to_the_bit),
         cmocka_unit_test(a_rank_that_gives_up_takes_the_others_with_it),
         cmocka_unit_test(a_rank_that_goes_silently_is_named_at_the_deadline),
+        cmocka_unit_test(a_plan_that_does_not_fit_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
