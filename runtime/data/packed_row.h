@@ -27,9 +27,7 @@
 struct packed_limits {
     int64_t max_tokens; /* training.seq_len; at most PACKED_ROW_MAX_TOKENS, which stands for none */
     int64_t vocab_size; /* ids and targets are below it */
-    /* training.seq_len: positions are below it, so it is no less than max_tokens; <= PACKED_ROW_ANY
-     */
-    int64_t max_positions;
+    int64_t max_positions; /* no less than max_tokens; positions are below it */
 };
 
 /* Zero = empty; a row is parsed into it again and again. */
