@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "tests/effort.h"
 #include "tests/parallel/comm_gang.h"
 
 #define AREA_BYTES ((size_t)8 << 20)
@@ -412,7 +413,7 @@ static void sum_and_leave(struct gang_rank *r)
 static void an_abort_takes_back_nothing_that_all_came_to(void **state)
 {
     (void)state;
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < effort(100, 100, 10); i++)
         gang_run_threads(3, 0, LONG_MS, sum_and_leave, NULL);
 }
 
