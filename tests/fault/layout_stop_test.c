@@ -70,10 +70,10 @@ struct moment {
 static const struct moment moments[] = {
     {DATA_3, "all-reduce of bucket 0 (", 2},
     {DATA_3, "all-reduce of loss (", 3},
-    {TENSOR_2, "all-reduce of 6,144 fp64 over the tensor group (ranks 0-1)", 11},
+    {TENSOR_2, "all-reduce of forward of block 1 (", 3},
     {TENSOR_2, "(max)", 2},
-    {SEQUENCE, "reduce-scatter of 3,072 fp64", 30},
-    {SEQUENCE, "all-gather of 3,072 fp64", 17},
+    {SEQUENCE, "reduce-scatter of backward of block 0 (", 5},
+    {SEQUENCE, "all-gather of forward of block 1 (", 4},
     {SEQUENCE, "all-reduce of gradients of unit 2 (", 5},
     {COPIES, "all-reduce of gradients of unit 1 (", 2},
     {ZERO_1, "reduce-scatter of bucket 1 (", 2},
