@@ -17,7 +17,7 @@ ${CMAKE_SOURCE_DIR}/tests/parallel/cover.c;${CMAKE_SOURCE_DIR}/tests/parallel/la
 ${CMAKE_SOURCE_DIR}/tests/parallel/sweep.c" test_record)
 set_tests_properties(layout_sweep_test PROPERTIES TIMEOUT 14400 LABELS threads)
 tandem_test(shape_sweep_test ${CMAKE_SOURCE_DIR}/tests/parallel/shape_sweep_test.c test_record)
-set_tests_properties(shape_sweep_test PROPERTIES TIMEOUT 14400 LABELS threads)
+set_tests_properties(shape_sweep_test PROPERTIES TIMEOUT 14400)
 tandem_test(named_faults_test ${CMAKE_SOURCE_DIR}/tests/parallel/named_faults_test.c test_record)
 set_tests_properties(named_faults_test PROPERTIES TIMEOUT 900)
 tandem_test(layout_bits_test ${CMAKE_SOURCE_DIR}/tests/parallel/layout_bits_test.c test_record)

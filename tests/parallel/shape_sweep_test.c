@@ -193,7 +193,7 @@ static void every_drawn_shape_and_layout_computes_what_one_rank_does(void **stat
     (void)state;
     struct compare_worst worst = {0};
     uint64_t first = number_from("TANDEM_SEED", 1);
-    uint64_t cases = number_from("TANDEM_CASES", (uint64_t)effort(3000, 40, 4));
+    uint64_t cases = number_from("TANDEM_CASES", (uint64_t)effort(3000, 40, 2));
     for (uint64_t i = 0; i < cases; i++)
         run_case(first + i, &worst);
     compare_print(&worst);
