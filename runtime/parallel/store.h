@@ -43,8 +43,8 @@ struct store_options {
 };
 
 int store_new(struct store **out, const struct store_options *options, struct error *err);
-/* After a failed step too: what is under way ends with the communicators' error. Compute has come to
- * its end (synced). */
+/* After a failed step too: what is under way ends with the communicators' error. Compute has come
+ * to its end (synced). */
 void store_free(struct store *s);
 /* Tells all that is bound by now (whole buffers), and from then on every change. */
 void store_bind(struct store *s, store_bind_fn weights, store_bind_fn grads, void *arg);
