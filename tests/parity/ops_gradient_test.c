@@ -341,6 +341,42 @@ static void embed_gradient_is_its_slope(void **state)
     problem_check_gradients(&p);
 }
 
+/* A vocabulary cut into parts: each row comes from one of them, zeros from the others, and the
+ * parts' gradients lie side by side. */
+static void parts_of_an_embedding_add_up_to_the_whole(void **state)
+{
+    (void)state;
+    enum { R = 50, V = 11, D = 3, PART = 4, N = R * D };
+    struct side x = side_open("ref", 1);
+    double *w = side_draw(&x, DTYPE_F64, V * D, 1, 1);
+    double *dy = side_draw(&x, DTYPE_F64, N, 2, 1);
+    double *dw = side_zeros(&x, DTYPE_F64, V * D);
+    int32_t *ids = side_ints(&x, R, 3, V);
+    double sum[N] = {0};
+    double y[N];
+    for (int64_t first = 0; first < V; first += PART) {
+        int64_t v = V - first < PART ? V - first : PART;
+        assert_int_equal(
+            x.k->embed_fwd(x.dev, x.s, DTYPE_F64, y, w + first * D, ids, first, R, v, D, &last), 0);
+        assert_int_equal(
+            x.k->embed_bwd(x.dev, x.s, DTYPE_F64, dw + first * D, dy, ids, first, R, v, D, &last),
+            0);
+        for (int i = 0; i < N; i++) {
+            sum[i] += y[i];
+        }
+    }
+    for (int r = 0; r < R; r++) {
+        for (int d = 0; d < D; d++) {
+            assert_true(sum[r * D + d] == w[ids[r] * D + d]);
+            dw[ids[r] * D + d] -= dy[r * D + d];
+        }
+    }
+    for (int i = 0; i < V * D; i++) {
+        assert_true(fabs(dw[i]) < 1e-14);
+    }
+    side_close(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +391,7 @@ int main(void)
         cmocka_unit_test(gelu_gives_the_known_values),
         cmocka_unit_test(bias_gradient_is_its_slope),
         cmocka_unit_test(embed_gradient_is_its_slope),
+        cmocka_unit_test(parts_of_an_embedding_add_up_to_the_whole),
     };
     return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);
 }
