@@ -101,8 +101,10 @@ static struct state state_of(const struct memory_load *load, const JobSpec *spec
     s.weights = kept * versions;
     s.grads = shared_numel(load, l, 2) * (double)memory_grad_size(t);
     s.optimizer = shared_numel(load, l, 1) * (double)memory_optimizer_size(t);
-    /* The fp32 weights stand in for those that are rounded from them. */
-    s.snapshot = has_snapshot(spec) ? s.optimizer + (has_masters(t) ? 0 : kept) : 0;
+    /* A rank copies what is its own, of the weights too. The fp32 weights stand in for those that
+     * are rounded from them. */
+    double own = shared_numel(load, l, 1) * (double)memory_element_size(t);
+    s.snapshot = has_snapshot(spec) ? s.optimizer + (has_masters(t) ? 0 : own) : 0;
     return s;
 }
 

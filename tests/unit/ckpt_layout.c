@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,15 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "plan/pieces.h"
+#include "tests/unit/ckpt_fixture.h"
 
 #define NOTHING 0xA5 /* each byte of a buffer that nobody has filled */
+
+const struct layout_model layout_models[LAYOUT_NUM_MODELS] = {
+    {"llama-tiny", 6, 3, 331}, {"llama-tied", 4, 1, 5},  {"qwen2-tiny", 8, 2, 37},
+    {"qwen3-tiny", 12, 4, 41}, {"gpt2-tiny", 6, 6, 331}, {"gpt2-tiny", 8, 8, 3},
+    {"llama-tiny", 0, 0, 0},   {"qwen3-tiny", 5, 5, 29},
+};
 
 /* ---- model -------------------------------------------------------------------------------------
  */
@@ -25,7 +33,7 @@ static ModelConfig *read_config(const struct layout_model *m)
 {
     char path[300], *text;
     size_t len;
-    ModelConfig *c;
+    ModelConfig *c = NULL;
     struct error err = {0};
     snprintf(path, sizeof path, "%s/tests/golden/%s/config.json", TANDEM_SOURCE_DIR, m->family);
     if (fs_read_file(path, 1 << 20, &text, &len, &err) != 0 ||
@@ -341,4 +349,55 @@ int layout_load(struct layout *l, const char *dir, struct ckpt_meta *meta, struc
         }
     }
     return 0;
+}
+
+/* ---- for tests ---------------------------------------------------------------------------------
+ */
+
+uint64_t layout_first_seed(void)
+{
+    const char *text = getenv("TANDEM_SEED");
+    return text && *text ? strtoull(text, NULL, 10) : 1;
+}
+
+struct layout_spec layout_one_rank(const struct layout_model *model, enum dtype dtype, bool moments)
+{
+    return (struct layout_spec){.model = *model,
+                                .dtype = dtype,
+                                .moments = moments,
+                                .tensor = 1,
+                                .shards = 1,
+                                .replicas = 1,
+                                .num_buckets = 1};
+}
+
+void layout_save_ok(const struct layout *l, const char *root, int64_t step, char dir[256])
+{
+    struct ckpt_meta meta = fixture_meta(step, 1);
+    struct error err = {0};
+    char parent[128], text[200];
+    snprintf(parent, sizeof parent, "%s/ckpt", root);
+    if (layout_save(l, parent, &meta, dir, 256, &err) != 0) {
+        layout_text(&l->spec, text, sizeof text);
+        fail_msg("%s: %s", text, err.text);
+    }
+}
+
+void layout_load_equals(const struct layout_spec *spec, const char *dir, uint64_t seed,
+                        const char *from)
+{
+    struct layout l;
+    struct ckpt_meta meta;
+    struct error err = {0};
+    char text[200];
+    layout_new(&l, spec);
+    layout_text(spec, text, sizeof text);
+    if (layout_load(&l, dir, &meta, &err) != 0) {
+        fail_msg("%s -> %s: %s", from, text, err.text);
+    }
+    const char *wrong = layout_differs(&l, seed, false);
+    if (wrong) {
+        fail_msg("%s -> %s: %s", from, text, wrong);
+    }
+    layout_free(&l);
 }

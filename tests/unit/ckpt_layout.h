@@ -16,6 +16,11 @@ struct layout_model {
     int64_t heads, kv_heads, vocab_size;
 };
 
+/* Every dense family; heads that 3 and 6 divide, KV heads fewer than most ranks, an odd vocabulary
+ * and one smaller than the ranks. */
+#define LAYOUT_NUM_MODELS 8
+extern const struct layout_model layout_models[LAYOUT_NUM_MODELS];
+
 struct layout_spec {
     struct layout_model model;
     enum dtype dtype;
@@ -59,6 +64,17 @@ const char *layout_differs(const struct layout *l, uint64_t seed, bool weights_o
 /* All ranks save, one after the other, in an order drawn by the spec's seed; -1 where one fails. */
 int layout_save(const struct layout *l, const char *parent, const struct ckpt_meta *meta, char *dir,
                 size_t dir_size, struct error *err);
+/* One rank that holds everything. */
+struct layout_spec layout_one_rank(const struct layout_model *model, enum dtype dtype,
+                                   bool moments);
+/* TANDEM_SEED, or 1. */
+uint64_t layout_first_seed(void);
+/* Saves below root/ckpt; fails the test where that fails. */
+void layout_save_ok(const struct layout *l, const char *root, int64_t step, char dir[256]);
+/* Loads into a layout whose buffers hold nothing yet, and compares; `from` is for messages. */
+void layout_load_equals(const struct layout_spec *spec, const char *dir, uint64_t seed,
+                        const char *from);
+
 /* All ranks load. */
 int layout_load(struct layout *l, const char *dir, struct ckpt_meta *meta, struct error *err);
 

@@ -1,6 +1,5 @@
 /* Checkpoints between layouts (plan/pieces.h, runtime/ckpt/ckpt.h): what any ranks saved any other
- * ranks load, key by key and bit by bit; random draws, Hugging Face folders and exports don't
- * depend on the layout either. TANDEM_SEED=n runs from another seed. */
+ * ranks load, key by key and bit by bit. TANDEM_SEED=n runs from another seed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +15,6 @@
 
 #include "base/fs.h"
 #include "base/rng.h"
-#include "model/config.h"
 #include "runtime/ckpt/safetensors.h"
 #include "tests/effort.h"
 #include "tests/unit/ckpt_fixture.h"
@@ -39,78 +37,10 @@ int __wrap_fsync(int fd)
     return 0;
 }
 
-static int64_t pread_bytes; /* of the tests' own thread */
-ssize_t __real_pread(int fd, void *out, size_t len, off_t at);
-ssize_t __wrap_pread(int fd, void *out, size_t len, off_t at);
-ssize_t __wrap_pread(int fd, void *out, size_t len, off_t at)
-{
-    ssize_t n = __real_pread(fd, out, len, at);
-    pread_bytes += n > 0 ? n : 0;
-    return n;
-}
-
 static int remove_root(void **state)
 {
     (void)state;
     return fs_remove_tree(root, NULL);
-}
-
-/* Every dense family; heads that 3 and 6 divide, KV heads fewer than most ranks, an odd vocabulary
- * and one smaller than the ranks. */
-static const struct layout_model models[] = {
-    {"llama-tiny", 6, 3, 331}, {"llama-tied", 4, 1, 5},  {"qwen2-tiny", 8, 2, 37},
-    {"qwen3-tiny", 12, 4, 41}, {"gpt2-tiny", 6, 6, 331}, {"gpt2-tiny", 8, 8, 3},
-    {"llama-tiny", 0, 0, 0},   {"qwen3-tiny", 5, 5, 29},
-};
-#define NUM_MODELS (sizeof models / sizeof models[0])
-
-static uint64_t first_seed(void)
-{
-    const char *text = getenv("TANDEM_SEED");
-    return text && *text ? strtoull(text, NULL, 10) : 1;
-}
-
-static struct layout_spec one_rank(const struct layout_model *model, enum dtype dtype, bool moments)
-{
-    return (struct layout_spec){.model = *model,
-                                .dtype = dtype,
-                                .moments = moments,
-                                .tensor = 1,
-                                .shards = 1,
-                                .replicas = 1,
-                                .num_buckets = 1};
-}
-
-static void save_ok(const struct layout *l, int64_t step, char dir[256])
-{
-    struct ckpt_meta meta = fixture_meta(step, 1);
-    struct error err = {0};
-    char parent[128], text[200];
-    snprintf(parent, sizeof parent, "%s/ckpt", root);
-    if (layout_save(l, parent, &meta, dir, 256, &err) != 0) {
-        layout_text(&l->spec, text, sizeof text);
-        fail_msg("%s: %s", text, err.text);
-    }
-}
-
-/* Loads into a layout whose buffers hold nothing yet. */
-static void load_equals(const struct layout_spec *spec, const char *dir, uint64_t seed,
-                        const char *from)
-{
-    struct layout l;
-    struct ckpt_meta meta;
-    struct error err = {0};
-    char text[200];
-    layout_new(&l, spec);
-    layout_text(spec, text, sizeof text);
-    if (layout_load(&l, dir, &meta, &err) != 0) {
-        fail_msg("%s -> %s: %s", from, text, err.text);
-    }
-    const char *wrong = layout_differs(&l, seed, false);
-    if (wrong) {
-        fail_msg("%s -> %s: %s", from, text, wrong);
-    }
-    layout_free(&l);
 }
 
 /* ---- from any layout to any other --------------------------------------------------------------
@@ -121,11 +51,11 @@ static void load_equals(const struct layout_spec *spec, const char *dir, uint64_
 static void what_any_layout_saved_any_other_loads(void **state)
 {
     (void)state;
-    uint64_t first = first_seed();
+    uint64_t first = layout_first_seed();
     int pairs = effort(4000, 160, 24);
     for (int i = 0; i < pairs; i++) {
         uint64_t seed = first + (uint64_t)i;
-        const struct layout_model *model = &models[seed % NUM_MODELS];
+        const struct layout_model *model = &layout_models[seed % LAYOUT_NUM_MODELS];
         struct layout_spec a = layout_draw(model, 2 * seed), b = layout_draw(model, 2 * seed + 1);
         struct layout l;
         char dir[256], text[300], from[330];
@@ -135,12 +65,12 @@ static void what_any_layout_saved_any_other_loads(void **state)
         snprintf(from, sizeof from, "seed %" PRIu64 ": %s", seed, text);
         layout_new(&l, &a);
         layout_fill(&l, seed);
-        save_ok(&l, i + 1, dir);
-        load_equals(&b, dir, seed, from);
+        layout_save_ok(&l, root, i + 1, dir);
+        layout_load_equals(&b, dir, seed, from);
         if (i % 8 == 0) {
-            struct layout_spec whole = one_rank(model, a.dtype, a.moments);
-            load_equals(&whole, dir, seed, from);
-            load_equals(&a, dir, seed, from);
+            struct layout_spec whole = layout_one_rank(model, a.dtype, a.moments);
+            layout_load_equals(&whole, dir, seed, from);
+            layout_load_equals(&a, dir, seed, from);
         }
         layout_free(&l);
         assert_int_equal(fs_remove_tree(dir, NULL), 0);
@@ -166,7 +96,7 @@ static void a_checkpoint_holds_each_tensor_whole_in_one_file(void **state)
     int seen[1000] = {0};
     layout_new(&l, &spec);
     layout_fill(&l, 1);
-    save_ok(&l, 1, dir);
+    layout_save_ok(&l, root, 1, dir);
     for (int32_t f = 0; f < 2 * l.num_ranks; f++) {
         struct st_file *file;
         struct error err = {0};
@@ -262,7 +192,7 @@ static void damage_is_found_by_one_of_the_readers(void **state)
     char dir[256], path[300];
     layout_new(&l, &spec);
     layout_fill(&l, 1);
-    save_ok(&l, 1, dir);
+    layout_save_ok(&l, root, 1, dir);
     for (int file = 0; file < 8; file++) {
         for (int trial = 0; trial < effort(60, 12, 4); trial++) {
             struct ckpt_meta meta;
@@ -327,7 +257,7 @@ static void all_ranks_write_one_file_at_the_same_time(void **state)
 {
     (void)state;
     for (int round = 0; round < effort(40, 8, 2); round++) {
-        struct layout_spec spec = {.model = models[round % (int)NUM_MODELS],
+        struct layout_spec spec = {.model = layout_models[round % (int)LAYOUT_NUM_MODELS],
                                    .dtype = DTYPE_F32,
                                    .moments = true,
                                    .tensor = 2,
@@ -357,8 +287,8 @@ static void all_ranks_write_one_file_at_the_same_time(void **state)
         }
         pthread_barrier_destroy(&barrier);
         assert_int_equal(ckpt_commit(root, &meta, 8, dir, sizeof dir, &bytes, &err), 0);
-        struct layout_spec whole = one_rank(&spec.model, DTYPE_F32, true);
-        load_equals(&whole, dir, 5, "threads");
+        struct layout_spec whole = layout_one_rank(&spec.model, DTYPE_F32, true);
+        layout_load_equals(&whole, dir, 5, "threads");
         layout_free(&l);
     }
 }
@@ -391,7 +321,7 @@ static void copies_of_what_is_owned_save_the_same(void **state)
 {
     (void)state;
     for (int32_t stage = 0; stage < 4; stage++) {
-        struct layout_spec spec = {.model = models[0],
+        struct layout_spec spec = {.model = layout_models[0],
                                    .dtype = DTYPE_F32,
                                    .moments = true,
                                    .tensor = 3,
@@ -417,9 +347,9 @@ static void copies_of_what_is_owned_save_the_same(void **state)
             c->exp_avg_sq = copy_part(s, &s->exp_avg_sq, ranges[i], numel);
         }
         assert_int_equal(total, 6 * l.table.flat_numel);
-        save_ok(&copy, stage + 1, dir);
-        struct layout_spec whole = one_rank(&spec.model, DTYPE_F32, true);
-        load_equals(&whole, dir, 3, "copies");
+        layout_save_ok(&copy, root, stage + 1, dir);
+        struct layout_spec whole = layout_one_rank(&spec.model, DTYPE_F32, true);
+        layout_load_equals(&whole, dir, 3, "copies");
         for (int32_t i = 0; i < l.num_ranks; i++) {
             free(copy.ranks[i].state.weights.data);
             free(copy.ranks[i].state.exp_avg.data);
@@ -427,234 +357,6 @@ static void copies_of_what_is_owned_save_the_same(void **state)
         }
         layout_free(&l);
     }
-}
-
-/* ---- weights from elsewhere --------------------------------------------------------------------
- */
-
-/* Each element of b's weights on each rank is one_rank's, which a checkpoint carries over. */
-static void assert_same_weights(const struct layout *whole, struct layout *b)
-{
-    struct layout again;
-    struct ckpt_meta meta;
-    struct error err = {0};
-    char dir[256];
-    static int64_t step;
-    save_ok(whole, ++step, dir);
-    layout_new(&again, &b->spec);
-    assert_int_equal(layout_load(&again, dir, &meta, &err), 0);
-    for (int32_t i = 0; i < b->num_ranks; i++) {
-        assert_memory_equal(again.ranks[i].state.weights.data, b->ranks[i].state.weights.data,
-                            (size_t)b->ranks[i].numel[0] * dtype_size(b->spec.dtype));
-    }
-    layout_free(&again);
-}
-
-/* Also where a shard begins in the middle of a pair of draws. */
-static void no_layout_changes_a_draw(void **state)
-{
-    (void)state;
-    uint64_t first = first_seed();
-    for (int i = 0; i < effort(200, 24, 8); i++) {
-        uint64_t seed = first + (uint64_t)i;
-        struct layout_spec spec = layout_draw(&models[seed % NUM_MODELS], seed);
-        struct layout_spec one = one_rank(&spec.model, spec.dtype, false);
-        struct layout whole, l;
-        spec.moments = false;
-        layout_new(&whole, &one);
-        layout_new(&l, &spec);
-        ckpt_init_random(&whole.ranks[0].state, seed);
-        for (int32_t r = 0; r < l.num_ranks; r++) {
-            ckpt_init_random(&l.ranks[r].state, seed);
-        }
-        assert_same_weights(&whole, &l);
-        layout_free(&whole);
-        layout_free(&l);
-    }
-}
-
-/* ---- exports -----------------------------------------------------------------------------------
- */
-
-static void export_ok(const struct layout *l, const char *ckpt_dir, const char *out)
-{
-    struct error err = {0};
-    if (ckpt_export_hf(out, ckpt_dir, &l->table, l->config, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
-}
-
-static char *read_all(const char *dir, const char *name, size_t *len)
-{
-    char path[300], *text;
-    struct error err = {0};
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (fs_read_file(path, 1 << 24, &text, len, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
-    return text;
-}
-
-static void assert_same_file(const char *dir_a, const char *dir_b, const char *name)
-{
-    size_t len_a, len_b;
-    char *a = read_all(dir_a, name, &len_a), *b = read_all(dir_b, name, &len_b);
-    assert_int_equal(len_a, len_b);
-    assert_memory_equal(a, b, len_a);
-    free(a);
-    free(b);
-}
-
-/* The export of a run on many ranks is, byte by byte, that of one rank: true rows (331 on 4 ranks),
- * no padding, no tied head; and it loads in one rank and in others. */
-static void the_export_of_any_layout_is_that_of_one_rank(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < NUM_MODELS; i++) {
-        struct layout_spec one = one_rank(&models[i], DTYPE_F32, true);
-        struct layout_spec spec = one;
-        struct layout whole, l, got;
-        struct error err = {0};
-        char dir[256], out_a[128], out_b[128];
-        spec.tensor = 4;
-        spec.shards = 2;
-        spec.zero_stage = 3;
-        spec.num_buckets = 4;
-        layout_new(&whole, &one);
-        layout_new(&l, &spec);
-        layout_fill(&whole, i + 1);
-        layout_fill(&l, i + 1);
-        snprintf(out_a, sizeof out_a, "%s/export-a", root);
-        snprintf(out_b, sizeof out_b, "%s/export-b", root);
-        save_ok(&whole, (int64_t)(2 * i + 1), dir);
-        export_ok(&whole, dir, out_a);
-        save_ok(&l, (int64_t)(2 * i + 2), dir);
-        export_ok(&l, dir, out_b);
-        assert_same_file(out_a, out_b, "model.safetensors");
-        assert_same_file(out_a, out_b, "config.json");
-        const struct layout_spec *readers[] = {&one, &spec};
-        for (int k = 0; k < 2; k++) {
-            layout_new(&got, readers[k]);
-            for (int32_t r = 0; r < got.num_ranks; r++) {
-                if (ckpt_load_hf(NULL, out_b, &got.ranks[r].state, &err) != 0) {
-                    fail_msg("%s", err.text);
-                }
-            }
-            const char *wrong = layout_differs(&got, i + 1, true);
-            if (wrong) {
-                fail_msg("%s: %s", models[i].family, wrong);
-            }
-            layout_free(&got);
-        }
-        layout_free(&whole);
-        layout_free(&l);
-    }
-}
-
-/* What stands in an exported folder is what Hugging Face's own stands there: names, shapes and
- * order of the dimensions (GPT-2's matrices are [in, out]), and a config.json that says the same.
- */
-static void an_export_has_hugging_faces_names_and_shapes(void **state)
-{
-    (void)state;
-    static const char *const families[] = {"llama-tiny", "llama-tied", "qwen2-tiny", "qwen3-tiny",
-                                           "gpt2-tiny"};
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
-        struct layout_spec spec =
-            one_rank(&(struct layout_model){families[i], 0, 0, 0}, DTYPE_F32, false);
-        struct layout l;
-        struct error err = {0};
-        char dir[256], out[128], path[300];
-        struct st_file *file;
-        ModelConfig *config;
-        spec.tensor = 2;
-        layout_new(&l, &spec);
-        layout_fill(&l, 1);
-        save_ok(&l, (int64_t)i + 1, dir);
-        snprintf(out, sizeof out, "%s/export", root);
-        export_ok(&l, dir, out);
-        snprintf(path, sizeof path, "%s/model.safetensors", out);
-        assert_int_equal(st_open(&file, NULL, path, &err), 0);
-        const struct st_header *h = st_file_header(file);
-        assert_int_equal(h->num_tensors, l.table.num_params);
-        bool tied = l.config->tie_word_embeddings;
-        assert_true(!st_header_find(h, "lm_head.weight") == tied);
-        if (strcmp(families[i], "gpt2-tiny") == 0) {
-            const struct st_tensor *t = st_header_find(h, "transformer.h.1.attn.c_attn.weight");
-            assert_non_null(t);
-            assert_true(t->shape[0] == 64 && t->shape[1] == 192);
-            t = st_header_find(h, "transformer.h.0.mlp.c_proj.weight");
-            assert_non_null(t);
-            assert_true(t->shape[0] == 256 && t->shape[1] == 64);
-        }
-        st_close(file);
-        size_t len;
-        char *text = read_all(out, "config.json", &len);
-        assert_int_equal(config_parse(path, text, len, &config, &err), 0);
-        assert_string_equal(config->model_type, l.config->model_type);
-        assert_int_equal(config->vocab_size, l.config->vocab_size);
-        assert_int_equal(config->head_dim, l.config->head_dim);
-        assert_int_equal(config->num_key_value_heads, l.config->num_key_value_heads);
-        assert_int_equal(config->tie_word_embeddings, l.config->tie_word_embeddings);
-        free(text);
-        model_config__free_unpacked(config, NULL);
-        layout_free(&l);
-    }
-}
-
-/* ---- how much is read --------------------------------------------------------------------------
- */
-
-/* Rows of a tensor rank's own are read alone; columns with the gaps between them, as those are
- * short; a shard of the flat layout reads its own slice. */
-static void a_rank_reads_what_it_needs(void **state)
-{
-    (void)state;
-    enum { ROWS = 512, COLUMNS = 256, NUMEL = ROWS * COLUMNS };
-    struct param p = {
-        .name = "w", .num_dims = 2, .shape = {ROWS, COLUMNS}, .numel = NUMEL, .init_std = 1};
-    struct param_table table = {.params = &p, .num_params = 1, .flat_numel = NUMEL};
-    float *whole = calloc(NUMEL, 4), *part = calloc(NUMEL, 4);
-    struct flat_range slice = {1000, 500, 0};
-    struct ckpt_state s = {.table = &table, .dtype = DTYPE_F32, .weights = {.data = whole}};
-    struct ckpt_meta meta = fixture_meta(1, 1);
-    struct ckpt_save *save;
-    struct error err = {0};
-    char dir[256];
-    int64_t bytes, header = 400;
-    assert_true(whole && part);
-    ckpt_init_random(&s, 1);
-    assert_int_equal(ckpt_save_write(&save, root, &s, &meta, 0, 1, &err), 0);
-    assert_int_equal(ckpt_save_seal(save, &err), 0);
-    ckpt_save_free(save);
-    assert_int_equal(ckpt_commit(root, &meta, 1, dir, sizeof dir, &bytes, &err), 0);
-    s.weights.data = part;
-    s.tensor = 4;
-    s.tensor_idx = 2;
-    p.tensor_shard = true;
-    p.shard_groups = 1;
-    for (int dim = 0; dim < 2; dim++) {
-        p.shard_dim = dim;
-        p.numel = table.flat_numel = NUMEL / 4;
-        pread_bytes = 0;
-        assert_int_equal(ckpt_load(dir, &s, &meta, &err), 0);
-        assert_true(pread_bytes <= header + (dim == 0 ? NUMEL / 4 : NUMEL) * 4);
-        for (int64_t i = 0; i < NUMEL / 4; i++) {
-            int64_t row = i / (COLUMNS / 4), column = i % (COLUMNS / 4);
-            assert_true(part[i] ==
-                        whole[dim == 0 ? NUMEL / 2 + i : row * COLUMNS + COLUMNS / 2 + column]);
-        }
-    }
-    p.tensor_shard = false;
-    p.numel = table.flat_numel = NUMEL;
-    s.weights.ranges = &slice;
-    s.weights.num_ranges = 1;
-    pread_bytes = 0;
-    assert_int_equal(ckpt_load(dir, &s, &meta, &err), 0);
-    assert_true(pread_bytes <= header + 500 * 4);
-    assert_memory_equal(part, whole + 1000, 500 * 4);
-    free(whole);
-    free(part);
 }
 
 int main(void)
@@ -667,10 +369,6 @@ int main(void)
         EACH(damage_is_found_by_one_of_the_readers),
         EACH(all_ranks_write_one_file_at_the_same_time),
         EACH(copies_of_what_is_owned_save_the_same),
-        EACH(no_layout_changes_a_draw),
-        EACH(the_export_of_any_layout_is_that_of_one_rank),
-        EACH(a_rank_reads_what_it_needs),
-        EACH(an_export_has_hugging_faces_names_and_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
