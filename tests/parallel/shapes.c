@@ -102,7 +102,7 @@ static ModelConfig *write_config(const char *path, const struct shape *s)
 {
     struct buf b = {0};
     struct error err = {0};
-    ModelConfig *config;
+    ModelConfig *config = NULL;
     put_config(&b, s);
     if (fs_write_atomic(path, b.data, b.len, 0600, &err) != 0 ||
         config_parse(path, b.data, b.len, &config, &err) != 0)
