@@ -69,7 +69,7 @@ static void find_open(const struct triples *t, int factors[3], int values[3])
                 values[2] = place % MAX_VALUES;
                 return;
             }
-    ASSERT(!"there is one");
+    ASSERT(false); /* there is one */
 }
 
 /* A feasible layout with the triple; false: this draw has given none. */
