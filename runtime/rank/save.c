@@ -214,6 +214,7 @@ static int exchange(struct saver *s, struct error *err)
     struct comm *comm = s->options.comm;
     if (comm == NULL)
         return 0;
+    comm_say(comm, "checkpoint of step %lld", (long long)s->meta.step);
     return comm->ops->all_reduce(comm, s->stream, s->num_failed, 1, DTYPE_F64, COMM_SUM, err);
 }
 

@@ -33,14 +33,18 @@ unless_sampled = unittest.skipIf(SAMPLE, "SKIPPED: TANDEM_SAMPLE")
 
 
 def setUpModule():
-    global folder, m, programs, server, truth
+    global folder, m, programs, server, truth, sharded_truth
     folder = new_folder()
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "tandem-rank")
     server = Server(m, folder, programs, devices=8)
-    job = server.submit(make_spec("undisturbed"))
+    truth, sharded_truth = (run_undisturbed(sharded) for sharded in (False, True))
+
+
+def run_undisturbed(sharded):
+    job = server.submit(make_spec("undisturbed", sharded=sharded))
     server.wait_state(job, "SUCCEEDED")
-    truth = curve(job), weights(job)
+    return curve(job), weights(job)
 
 
 def tearDownModule():
@@ -53,10 +57,13 @@ def tearDownModule():
     assert code == 0, f"tandemd left with {code}"
 
 
-def make_spec(name, interval=0, devices=2):
+def make_spec(name, interval=0, devices=2, sharded=False):
     spec = server.spec(name, steps=STEPS, devices=devices, interval=interval, max_restarts=100)
     spec.training.global_batch_size, spec.training.micro_batch_size = 4, 1
     spec.training.precision = "fp64"
+    if sharded:  # all axes at once: sums, gathers and scatters on three streams
+        layout = spec.parallel.layout
+        layout.data, layout.tensor, layout.zero_stage, layout.sequence_parallel = 2, 2, 3, True
     return spec
 
 
@@ -97,13 +104,14 @@ class Case(unittest.TestCase):
     def setUp(self):
         self.random = random.Random(f"{SEED} {self.id()}")
 
-    def check_undisturbed(self, job):
+    def check_undisturbed(self, job, sharded=False):
         server.wait_state(job, "SUCCEEDED", "FAILED", "CANCELLED")
         got = server.get(job)
         where = f"KILL_SEED={SEED}: job {job}, {got.attempt} attempts: {got.message}"
         self.assertEqual(m.jobs.JobState.Name(got.state), "JOB_SUCCEEDED", where)
-        self.assertEqual(curve(job), truth[0], where)
-        self.assertEqual(weights(job), truth[1], where)
+        expected = sharded_truth if sharded else truth
+        self.assertEqual(curve(job), expected[0], where)
+        self.assertEqual(weights(job), expected[1], where)
         self.check_clean(job)
 
     def check_clean(self, job):
@@ -120,13 +128,21 @@ class Kills(Case):
     # (25-27, 30, 31) Ranks and tandem-node, while they start, train, save and export.
     def test_kills_at_any_moment_leave_the_undisturbed_curve(self):
         for interval in ((0, 1, 3) * 10)[:times(30, 3, 1)]:
-            job = server.submit(make_spec(f"every-{interval}", interval))
-            for _ in range(4):
-                time.sleep(self.random.random() * 0.5)  # the moment that is drawn
-                alive = pids(job)
-                if alive:
-                    kill(self.random.choice(alive))
-            self.check_undisturbed(job)
+            self.kill_often(interval, sharded=False)
+
+    # The same where state is cut over tensor and data ranks.
+    def test_kills_of_sharded_ranks_leave_the_undisturbed_curve(self):
+        for interval in ((1, 3, 0) * 10)[:times(30, 2, 1)]:
+            self.kill_often(interval, sharded=True)
+
+    def kill_often(self, interval, sharded):
+        job = server.submit(make_spec(f"every-{interval}", interval, sharded=sharded))
+        for _ in range(4):
+            time.sleep(self.random.random() * 0.5)  # the moment that is drawn
+            alive = pids(job)
+            if alive:
+                kill(self.random.choice(alive))
+        self.check_undisturbed(job, sharded)
 
     # (5, 30) Steps are done, the end isn't.
     def test_kills_while_the_final_weights_are_written(self):
@@ -243,8 +259,7 @@ class Damage(Case):
         self.go_on(job, "is not there any more")
 
 
-COLLECTIVE = (r"all-reduce of (bucket \d+|loss) \([\d,]+ fp64\) over (the data group \(data 0-1\)|"
-              r"all ranks) \(call \d+\)")
+COLLECTIVE = r"[a-z-]+ of .* \([\d,]+ fp64\)[ ()a-z]* over (the [a-z ]+ group \([a-z]+ \d-\d\)|all ranks) \(call \d+\)"
 
 
 def make_freezer():
@@ -269,7 +284,8 @@ class Stopped(Case):
         cls.alone = server.submit(make_spec("stopped", 1, devices=1))
         wait_for("step 2", lambda: server.get(cls.alone).step >= 2)
         kill(pids(cls.alone, "tandem-rank")[0], signal.SIGSTOP)
-        cls.several, cls.frozen = (server.submit(cls.endless(name)) for name in ("two", "frozen"))
+        cls.several = server.submit(cls.endless("four", sharded=True))
+        cls.frozen = server.submit(cls.endless("frozen"))
         for job in (cls.several, cls.frozen):
             wait_for("step 2", lambda: server.get(job).step >= 2)
         kill(max(pids(cls.several, "tandem-rank")), signal.SIGSTOP)
@@ -278,8 +294,8 @@ class Stopped(Case):
             (cls.freezer / "cgroup.freeze").write_text("1")
 
     @staticmethod
-    def endless(name):
-        spec = make_spec(name)
+    def endless(name, sharded=False):
+        spec = make_spec(name, sharded=sharded)
         spec.training.steps = 1000000
         return spec
 
@@ -304,7 +320,7 @@ class Stopped(Case):
 
     # Of several: by rank, host and the collective that the others wait in.
     def test_a_stopped_rank_of_several_is_named_with_host_and_collective(self):
-        self.assertRegex(self.told(self.several), r"rank [01]: stood still for \d+ s on " + re.escape(
+        self.assertRegex(self.told(self.several), r"rank [0-3]: stood still for \d+ s on " + re.escape(
             os.uname().nodename) + r" after step \d+: stopped by a signal \(SIGSTOP\), not by "
             r"Tandem; the others wait for it in " + COLLECTIVE)
 
