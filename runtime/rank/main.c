@@ -2,8 +2,8 @@
  * gang's shared segment on descriptor 4 (where there is more than one rank), and reads its log from
  * stderr. It leaves with 0 when it has said RankDone, with 1 when it has said RankFault.
  *
- * Threads: main (the rank: everything but what follows), one each that sums gradients, gathers weights
- * and writes checkpoints, and the kernels' workers. */
+ * Threads: main (the rank: everything but what follows), one each that sums gradients, gathers
+ * weights and writes checkpoints, and the kernels' workers. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>

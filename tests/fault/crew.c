@@ -62,7 +62,7 @@ struct crew *crew_start(const struct crew_options *o)
         .program = o->program,
         .job_dir = o->job_dir,
         .log_dir = o->job_dir,
-        .abort_grace_ms = 400,
+        .abort_grace_ms = o->abort_grace_ms,
         .term_grace_ms = 300,
         .stopped_ms = o->stopped_ms,
         .host = "here",

@@ -27,7 +27,8 @@ struct crew_options {
     const Plan *plan;
     const char *program; /* tandem-rank, or what stands in for it */
     const char *job_dir;
-    int64_t stopped_ms; /* 0 = as in production */
+    int64_t stopped_ms;     /* 0 = as in production */
+    int64_t abort_grace_ms; /* for the others to leave by themselves */
     int32_t attempt;
 };
 

@@ -67,6 +67,7 @@ static struct crew *start(const Plan *plan, const char *dir, int32_t attempt)
         .job_dir = dir,
         .attempt = attempt,
         .stopped_ms = STOPPED_MS,
+        .abort_grace_ms = 400,
     };
     return crew_start(&options);
 }

@@ -109,6 +109,8 @@ static void harm(const struct moment *m, int rank, const char *how, struct crew_
         .job_dir = dir,
         .attempt = 1,
         .stopped_ms = strcmp(how, "stop") == 0 ? STOPPED_MS : 0,
+        /* Who stands still never leaves by itself: no need to wait for it. */
+        .abort_grace_ms = strcmp(how, "kill") == 0 ? LIMIT_MS / 2 : 400,
     };
     crew_end(crew_start(&options), LIMIT_MS, end);
     print_message("%s, rank %d, %s in %s: %lld ms: %s\n", crew_layout_name(&m->layout, name), rank,
