@@ -15,6 +15,10 @@ int config_parse(const char *path, const char *text, size_t len, ModelConfig **o
 /* Bounds and divisibility of every size (all are at most 2^31, products fit 2^62). */
 int config_check(const char *path, const ModelConfig *config, struct error *err);
 
+/* The largest dropout that the file asks for. It changes nothing: a job has a dropout of its own.
+ */
+double config_dropout(const ModelConfig *config);
+
 /* The config.json that an export gets: config_json as it came, or one made from the fields. The
  * caller frees. dtype: "float32" or another torch_dtype word. */
 char *config_to_json(const ModelConfig *config, const char *torch_dtype);

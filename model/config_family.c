@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/config.h"
+
 static bool is(const ModelConfig *c, const char *model_type)
 {
     return strcmp(c->model_type, model_type) == 0;
@@ -72,15 +74,38 @@ static int check_experts(const struct config_reader *r, const ModelConfig *c)
     return config_refuse_unless(r, "decoder_sparse_step", 1);
 }
 
-/* Hugging Face's dropouts are 0.1 where the file has none; here they are 0. */
-static int check_gpt2(const struct config_reader *r)
+/* A file says how its model was trained once; how it is trained now the job says. */
+static const char *const dropouts[] = {"attention_dropout", "attn_pdrop", "embd_pdrop",
+                                       "resid_pdrop"};
+#define NUM_DROPOUTS (sizeof dropouts / sizeof dropouts[0])
+
+static int check_dropouts(const struct config_reader *r)
 {
-    static const char *const dropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
-    for (size_t i = 0; i < sizeof dropouts / sizeof dropouts[0]; i++) {
-        if (config_refuse_unless(r, dropouts[i], 0) != 0) {
-            return -1;
+    for (size_t i = 0; i < NUM_DROPOUTS; i++) {
+        const json_t *v = json_object_get(r->root, dropouts[i]);
+        double p = json_number_value(v);
+        if (v && !json_is_null(v) && !(json_is_number(v) && p >= 0 && p <= 1)) {
+            return error_set(r->err, ERR_INVALID_ARGUMENT, "%s: %s is not a number from 0 to 1",
+                             r->path, dropouts[i]);
         }
     }
+    return 0;
+}
+
+double config_dropout(const ModelConfig *config)
+{
+    json_t *root = config->config_json ? json_loads(config->config_json, 0, NULL) : NULL;
+    double most = 0;
+    for (size_t i = 0; i < NUM_DROPOUTS; i++) {
+        double p = json_number_value(json_object_get(root, dropouts[i]));
+        most = p > most ? p : most;
+    }
+    json_decref(root);
+    return most;
+}
+
+static int check_gpt2(const struct config_reader *r)
+{
     if (json_is_false(json_object_get(r->root, "scale_attn_weights"))) {
         return config_refuse(r, "scale_attn_weights", "false", "it has to be true");
     }
@@ -95,6 +120,9 @@ static int check_gpt2(const struct config_reader *r)
 int config_family_check(const struct config_reader *r, const ModelConfig *c)
 {
     static const char *const bools[] = {"attention_bias", "mlp_bias", "use_qk_norm"};
+    if (check_dropouts(r) != 0) {
+        return -1;
+    }
     if (is(c, "gpt2")) {
         return check_gpt2(r);
     }
@@ -109,7 +137,6 @@ int config_family_check(const struct config_reader *r, const ModelConfig *c)
     return check_window(r) != 0 || check_layer_types(r) != 0 ||
                    config_refuse_present(r, "quantization_config") != 0 ||
                    check_experts(r, c) != 0 || config_refuse_unless(r, "pretraining_tp", 1) != 0 ||
-                   config_refuse_unless(r, "attention_dropout", 0) != 0 ||
                    config_refuse_unless(r, "partial_rotary_factor", 1) != 0
                ? -1
                : 0;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "model/config.h"
 #include "plan/layout_rules.h"
 #include "plan/spec_check.h"
 
@@ -62,6 +63,18 @@ static void add_layout_notes(Plan *plan)
     }
 }
 
+/* Published models carry the dropout that they were once trained with. */
+static void add_dropout_note(Plan *plan)
+{
+    double asked = config_dropout(plan->model->config), ours = plan->spec->training->dropout;
+    if (asked != ours && asked > 0) {
+        plan_add_note(plan,
+                      "the model's config asks for dropout %.3g; this job trains with "
+                      "training.dropout %.3g",
+                      asked, ours);
+    }
+}
+
 void plan_add_notes(Plan *plan)
 {
     const TrainingSpec *t = plan->spec->training;
@@ -84,6 +97,7 @@ void plan_add_notes(Plan *plan)
             "%lld steps",
             (long long)t->lr_schedule->warmup_steps, (long long)plan->total_steps);
     }
+    add_dropout_note(plan);
     add_layout_notes(plan);
     if (plan->peak_flops <= 0) {
         plan_add_note(plan, "the device's peak is not measured: no MFU");

@@ -221,13 +221,13 @@ static void what_we_cannot_compute_is_refused_by_name(void **state)
         {"{" BASE ", \"mlp_bias\": true}", "mlp_bias true"},
         {"{" BASE ", \"pretraining_tp\": 2}", "pretraining_tp 2"},
         {"{" BASE ", \"sliding_window\": 4096}", "sliding_window"},
-        {"{" BASE ", \"attention_dropout\": 0.1}", "attention_dropout 0.1"},
+        {"{" BASE ", \"attention_dropout\": 1.5}", "attention_dropout is not a number from 0 to 1"},
         {"{" BASE ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor 0.5"},
         {"{" BASE ", \"quantization_config\": {}}", "quantization_config"},
         {"{" BASE ", \"hidden_act\": \"silu_and_mul\"}", "hidden_act \"silu_and_mul\""},
         {"{" BASE ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}", "layer_types"},
         {"{" GPT2 ", \"activation_function\": \"gelu\"}", "activation_function \"gelu\""},
-        {"{" GPT2 ", \"resid_pdrop\": 0.1}", "resid_pdrop 0.1"},
+        {"{" GPT2 ", \"resid_pdrop\": \"0.1\"}", "resid_pdrop is not a number from 0 to 1"},
         {"{" GPT2 ", \"scale_attn_weights\": false}", "scale_attn_weights false"},
         {"{" GPT2 ", \"scale_attn_by_inverse_layer_idx\": true}",
          "scale_attn_by_inverse_layer_idx"},
@@ -239,6 +239,25 @@ static void what_we_cannot_compute_is_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_refused(cases[i][0], cases[i][1]);
     }
+}
+
+/* Every published GPT-2 asks for 0.1: that is about the training it had, the job says its own. */
+static void a_dropout_is_read_and_kept_but_not_obeyed(void **state)
+{
+    (void)state;
+    ModelConfig *c = parse_ok("{" GPT2 ", \"attn_pdrop\": 0.05, \"embd_pdrop\": 0.1, "
+                              "\"resid_pdrop\": null}");
+    assert_true(config_dropout(c) == 0.1);
+    char *text = config_to_json(c, "float32");
+    assert_non_null(strstr(text, "\"embd_pdrop\": 0.1"));
+    free(text);
+    model_config__free_unpacked(c, NULL);
+    c = parse_ok("{" BASE ", \"attention_dropout\": 0.2}");
+    assert_true(config_dropout(c) == 0.2);
+    model_config__free_unpacked(c, NULL);
+    c = parse_ok("{" BASE "}");
+    assert_true(config_dropout(c) == 0);
+    model_config__free_unpacked(c, NULL);
 }
 
 /* Sizes come from outside: each is bounded before it is multiplied. */
@@ -341,6 +360,7 @@ int main(void)
         cmocka_unit_test(keys_of_experts_are_checked),
         cmocka_unit_test(llama3_rope_is_read_in_each_spelling),
         cmocka_unit_test(what_we_cannot_compute_is_refused_by_name),
+        cmocka_unit_test(a_dropout_is_read_and_kept_but_not_obeyed),
         cmocka_unit_test(sizes_are_bounded_and_divisible),
         cmocka_unit_test(an_export_keeps_unknown_keys_and_sets_the_dtype),
         cmocka_unit_test(the_text_is_rewritten_where_a_message_can_not_carry_it),

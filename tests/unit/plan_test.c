@@ -580,6 +580,20 @@ static void a_warm_up_beyond_the_run_is_noted(void **state)
     plan__free_unpacked(p, NULL);
 }
 
+/* A folder of GPT-2 asks for 0.1 in three keys; who meant that is told that this job doesn't. */
+static void a_dropout_that_the_model_asks_for_is_noted(void **state)
+{
+    (void)state;
+    Plan *p = plan_case_build(c);
+    assert_false(has_note(p, "dropout"));
+    plan__free_unpacked(p, NULL);
+    c->config.config_json = (char *)"{\"attn_pdrop\": 0.05, \"resid_pdrop\": 0.1}";
+    p = plan_case_build(c);
+    assert_true(has_note(p, "the model's config asks for dropout 0.1; this job trains with "
+                            "training.dropout 0"));
+    plan__free_unpacked(p, NULL);
+}
+
 static void the_summary_says_it_in_words(void **state)
 {
     (void)state;
@@ -656,6 +670,7 @@ int main(void)
         T(what_does_not_go_together_is_refused),
         T(a_batch_beyond_one_pass_is_noted),
         T(a_warm_up_beyond_the_run_is_noted),
+        T(a_dropout_that_the_model_asks_for_is_noted),
         T(the_summary_says_it_in_words),
         T(a_damaged_plan_does_not_expand),
     };
