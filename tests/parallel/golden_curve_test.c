@@ -72,6 +72,17 @@ static const struct case_layout four_samples[] = {
      .sequence_parallel = true},
 };
 
+/* Eight heads, four KV heads: some lie on two tensor ranks. */
+static const struct case_layout eight_heads[] = {
+    {.data = 1, .tensor = 8, .micro = 4},
+    {.data = 2,
+     .tensor = 8,
+     .micro = 2,
+     .zero_stage = 3,
+     .sequence_parallel = true,
+     .often = USUALLY},
+};
+
 /* Two samples. */
 static const struct case_layout two_samples[] = {
     {.data = 1, .tensor = 1, .micro = 1, .often = USUALLY},
@@ -215,7 +226,9 @@ static void llama_follows_the_reference(void **state)
 {
     (void)state;
     const struct oracle o = {.golden = &golden_tiny, LAYOUTS(four_samples)};
+    const struct oracle wide = {.golden = &golden_tiny, LAYOUTS(eight_heads)};
     check_both(&o);
+    check_both(&wide);
 }
 
 /* Tied embeddings: both uses of the matrix count once. RoPE with llama3's scaling. */
@@ -254,7 +267,10 @@ static void deep_llama_follows_the_reference(void **state)
 {
     (void)state;
     const struct oracle o = {.golden = &golden_deep, LAYOUTS(four_samples), .large = true};
+    const struct oracle wide = {.golden = &golden_deep, LAYOUTS(eight_heads), .large = true};
     check_both(&o);
+    if (effort_is_set("TANDEM_FULL"))
+        check_both(&wide);
 }
 
 /* Sizes that are no powers of two. */
