@@ -147,10 +147,11 @@ static int read_sizes(const struct config_reader *r, ModelConfig *c)
     }
     if (!c->has_head_dim) {
         if (c->num_attention_heads < 1 || c->hidden_size % c->num_attention_heads != 0) {
-            return error_set(r->err, ERR_INVALID_ARGUMENT,
-                             "%s: hidden_size %lld is not divisible by num_attention_heads %lld, "
-                             "and there is no head_dim",
-                             r->path, (long long)c->hidden_size, (long long)c->num_attention_heads);
+            return error_set(
+                r->err, ERR_INVALID_ARGUMENT, "%s: %s %lld is not divisible by %s %lld%s", r->path,
+                config_key(c, "hidden_size"), (long long)c->hidden_size,
+                config_key(c, "num_attention_heads"), (long long)c->num_attention_heads,
+                all ? "" : ", and there is no head_dim");
         }
         c->head_dim = c->hidden_size / c->num_attention_heads;
         c->has_head_dim = 1;
@@ -316,14 +317,14 @@ static int check_heads(const char *path, const ModelConfig *c, struct error *err
                          path, (long long)c->num_attention_heads,
                          (long long)c->num_key_value_heads);
     }
-    if (c->head_dim % 2 != 0) {
+    if (c->head_dim % 2 != 0 && config_family_rotates(c)) {
         return error_set(err, ERR_INVALID_ARGUMENT,
                          "%s: head_dim %lld is odd; rotary embedding needs pairs", path,
                          (long long)c->head_dim);
     }
     if (c->num_attention_heads * c->head_dim > ATTENTION_WIDTH_MAX) {
-        return error_set(err, ERR_INVALID_ARGUMENT,
-                         "%s: num_attention_heads x head_dim is %lld; at most %lld", path,
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: %s x head_dim is %lld; at most %lld", path,
+                         config_key(c, "num_attention_heads"),
                          (long long)(c->num_attention_heads * c->head_dim),
                          (long long)ATTENTION_WIDTH_MAX);
     }
@@ -335,17 +336,26 @@ int config_check(const char *path, const ModelConfig *c, struct error *err)
     if (!c->model_type || !family_find(c->model_type)) {
         return error_set(err, ERR_UNIMPLEMENTED, "%s: model_type is not known", path);
     }
-    if (check_range(path, "hidden_size", c->hidden_size, HIDDEN_MAX, err) != 0 ||
-        check_range(path, "intermediate_size", c->intermediate_size, FFN_MAX, err) != 0 ||
-        check_range(path, "num_hidden_layers", c->num_hidden_layers, LAYERS_MAX, err) != 0 ||
-        check_range(path, "num_attention_heads", c->num_attention_heads, HEADS_MAX, err) != 0 ||
-        check_range(path, "num_key_value_heads", c->num_key_value_heads, HEADS_MAX, err) != 0 ||
-        check_range(path, "head_dim", c->head_dim, HEAD_DIM_MAX, err) != 0 ||
-        check_range(path, "vocab_size", c->vocab_size, VOCAB_MAX, err) != 0 ||
-        check_range(path, "max_position_embeddings", c->max_position_embeddings, INT32_MAX, err) !=
-            0 ||
-        check_heads(path, c, err) != 0 || check_experts(path, c, err) != 0 ||
-        check_number(path, "rms_norm_eps", c->rms_norm_eps, 0, 1, err) != 0 ||
+    const struct {
+        const char *key;
+        int64_t value, max;
+    } sizes[] = {
+        {"hidden_size", c->hidden_size, HIDDEN_MAX},
+        {"intermediate_size", c->intermediate_size, FFN_MAX},
+        {"num_hidden_layers", c->num_hidden_layers, LAYERS_MAX},
+        {"num_attention_heads", c->num_attention_heads, HEADS_MAX},
+        {"num_key_value_heads", c->num_key_value_heads, HEADS_MAX},
+        {"head_dim", c->head_dim, HEAD_DIM_MAX},
+        {"vocab_size", c->vocab_size, VOCAB_MAX},
+        {"max_position_embeddings", c->max_position_embeddings, INT32_MAX},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (check_range(path, config_key(c, sizes[i].key), sizes[i].value, sizes[i].max, err)) {
+            return -1;
+        }
+    }
+    if (check_heads(path, c, err) != 0 || check_experts(path, c, err) != 0 ||
+        check_number(path, config_key(c, "rms_norm_eps"), c->rms_norm_eps, 0, 1, err) != 0 ||
         check_number(path, "rope_theta", c->rope_theta, 1, 1e18, err) != 0 ||
         check_number(path, "initializer_range", c->initializer_range, 0, 100, err) != 0 ||
         check_scaling(path, c->rope_scaling, err) != 0) {

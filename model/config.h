@@ -19,6 +19,9 @@ int config_check(const char *path, const ModelConfig *config, struct error *err)
  */
 double config_dropout(const ModelConfig *config);
 
+/* What the family's own files call a key: GPT-2's hidden_size is n_embd. For messages. */
+const char *config_key(const ModelConfig *config, const char *usual);
+
 /* The config.json that an export gets: config_json as it came, or one made from the fields. The
  * caller frees. dtype: "float32" or another torch_dtype word. */
 char *config_to_json(const ModelConfig *config, const char *torch_dtype);

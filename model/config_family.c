@@ -15,6 +15,30 @@ static bool has_experts(const ModelConfig *c)
     return is(c, "mixtral") || is(c, "qwen3_moe");
 }
 
+bool config_family_rotates(const ModelConfig *c)
+{
+    return !is(c, "gpt2");
+}
+
+const char *config_key(const ModelConfig *config, const char *usual)
+{
+    static const char *const gpt2[][2] = {
+        {"hidden_size", "n_embd"},
+        {"intermediate_size", "n_inner"},
+        {"num_hidden_layers", "n_layer"},
+        {"num_attention_heads", "n_head"},
+        {"num_key_value_heads", "n_head"},
+        {"max_position_embeddings", "n_positions"},
+        {"rms_norm_eps", "layer_norm_epsilon"},
+    };
+    for (size_t i = 0; is(config, "gpt2") && i < sizeof gpt2 / sizeof gpt2[0]; i++) {
+        if (strcmp(gpt2[i][0], usual) == 0) {
+            return gpt2[i][1];
+        }
+    }
+    return usual;
+}
+
 /* ---- what would change the arithmetic and isn't known ---- */
 
 /* same: another word for the same function. */

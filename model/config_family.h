@@ -10,4 +10,7 @@ int config_family_check(const struct config_reader *r, const ModelConfig *c);
 /* Sizes of experts; all of GPT-2's sizes. True: there is nothing more to read of the usual ones. */
 int config_family_read(const struct config_reader *r, ModelConfig *c, bool *all);
 
+/* Does the family turn pairs of a head's columns by their position? */
+bool config_family_rotates(const ModelConfig *c);
+
 #endif

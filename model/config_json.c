@@ -3,6 +3,7 @@
 #include "model/config.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,11 @@ static json_t *scaling_to_json(const RopeScaling *s)
                      (json_int_t)s->original_max_position_embeddings);
 }
 
+static bool is(const ModelConfig *c, const char *model_type)
+{
+    return strcmp(c->model_type, model_type) == 0;
+}
+
 static void set_sizes(json_t *root, const ModelConfig *c)
 {
     const struct {
@@ -42,7 +48,48 @@ static void set_sizes(json_t *root, const ModelConfig *c)
         {"max_position_embeddings", c->max_position_embeddings},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        set_missing(root, sizes[i].key, json_integer((json_int_t)sizes[i].value));
+        bool follows = strcmp(sizes[i].key, "head_dim") == 0; /* from the others */
+        if (!follows || !is(c, "gpt2")) {
+            set_missing(root, config_key(c, sizes[i].key),
+                        json_integer((json_int_t)sizes[i].value));
+        }
+    }
+}
+
+static const char *architecture(const ModelConfig *c)
+{
+    static const char *const names[][2] = {
+        {"qwen2", "Qwen2ForCausalLM"},        {"qwen3", "Qwen3ForCausalLM"},
+        {"gpt2", "GPT2LMHeadModel"},          {"mixtral", "MixtralForCausalLM"},
+        {"qwen3_moe", "Qwen3MoeForCausalLM"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (is(c, names[i][0])) {
+            return names[i][1];
+        }
+    }
+    return "LlamaForCausalLM";
+}
+
+/* Its dropouts are 0.1 in transformers where the file has none. */
+static void set_gpt2(json_t *root)
+{
+    set_missing(root, "activation_function", json_string("gelu_new"));
+    set_missing(root, "attn_pdrop", json_real(0));
+    set_missing(root, "embd_pdrop", json_real(0));
+    set_missing(root, "resid_pdrop", json_real(0));
+}
+
+static void set_rotating(json_t *root, const ModelConfig *c)
+{
+    set_missing(root, "hidden_act", json_string("silu"));
+    if (is(c, "llama")) {
+        set_missing(root, "attention_bias", json_false());
+        set_missing(root, "mlp_bias", json_false());
+    }
+    if (!json_object_get(root, "rope_parameters")) {
+        set_missing(root, "rope_theta", json_real(c->rope_theta));
+        set_missing(root, "rope_scaling", scaling_to_json(c->rope_scaling));
     }
 }
 
@@ -50,16 +97,14 @@ static void set_sizes(json_t *root, const ModelConfig *c)
 static void set_rest(json_t *root, const ModelConfig *c)
 {
     set_missing(root, "model_type", json_string(c->model_type));
-    set_missing(root, "architectures", json_pack("[s]", "LlamaForCausalLM"));
-    set_missing(root, "hidden_act", json_string("silu"));
-    set_missing(root, "attention_bias", json_false());
-    set_missing(root, "mlp_bias", json_false());
-    set_missing(root, "rms_norm_eps", json_real(c->rms_norm_eps));
+    set_missing(root, "architectures", json_pack("[s]", architecture(c)));
+    set_missing(root, config_key(c, "rms_norm_eps"), json_real(c->rms_norm_eps));
     set_missing(root, "initializer_range", json_real(c->initializer_range));
     set_missing(root, "tie_word_embeddings", json_boolean(c->tie_word_embeddings));
-    if (!json_object_get(root, "rope_parameters")) {
-        set_missing(root, "rope_theta", json_real(c->rope_theta));
-        set_missing(root, "rope_scaling", scaling_to_json(c->rope_scaling));
+    if (is(c, "gpt2")) {
+        set_gpt2(root);
+    } else {
+        set_rotating(root, c);
     }
     if (c->has_bos_token_id) {
         set_missing(root, "bos_token_id", json_integer((json_int_t)c->bos_token_id));

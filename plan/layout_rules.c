@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/config.h"
+
 #define NEAR_MAX 64
 
 int64_t layout_micro_batches(const JobSpec *spec)
@@ -263,11 +265,15 @@ static int check_tensor(const ParallelSpec *l, const ModelConfig *c, struct erro
         return 0;
     }
     char near[NEAR_MAX], rule[192];
-    snprintf(rule, sizeof rule,
-             "has to divide the model's num_attention_heads %" PRId64 " and %s %" PRId64
-             ", and divide or be a multiple of num_key_value_heads %" PRId64,
-             c->num_attention_heads,
-             c->num_experts > 0 ? "moe_intermediate_size" : "intermediate_size", ffn, kv);
+    snprintf(rule, sizeof rule, "has to divide the model's %s %" PRId64 " and %s %" PRId64,
+             config_key(c, "num_attention_heads"), c->num_attention_heads,
+             c->num_experts > 0 ? "moe_intermediate_size" : config_key(c, "intermediate_size"),
+             ffn);
+    if (kv != c->num_attention_heads) {
+        size_t len = strlen(rule);
+        snprintf(rule + len, sizeof rule - len,
+                 ", and divide or be a multiple of num_key_value_heads %" PRId64, kv);
+    }
     int64_t all = common(c->num_attention_heads, ffn), below = t - 1, above = t + 1;
     while (all % below != 0 || (kv % below != 0 && below % kv != 0)) {
         below--;

@@ -99,10 +99,10 @@ static int check_model(const JobSpec *spec, const ModelConfig *config, struct er
         return -1;
     }
     if (spec->training->seq_len > config->max_position_embeddings) {
-        return error_set(err, ERR_FAILED_PRECONDITION,
-                         "training.seq_len: %lld is above the model's max_position_embeddings %lld",
-                         (long long)spec->training->seq_len,
-                         (long long)config->max_position_embeddings);
+        return error_set(
+            err, ERR_FAILED_PRECONDITION, "training.seq_len: %lld is above the model's %s %lld",
+            (long long)spec->training->seq_len, config_key(config, "max_position_embeddings"),
+            (long long)config->max_position_embeddings);
     }
     return layout_rules_check_model(spec, config, err);
 }

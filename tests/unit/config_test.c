@@ -291,6 +291,64 @@ static void sizes_are_bounded_and_divisible(void **state)
     }
 }
 
+/* GPT-2 turns nothing: its heads may be of any width. What is wrong is told in the keys that its
+ * files have. */
+static void gpt2_is_read_and_refused_by_its_own_keys(void **state)
+{
+    (void)state;
+    ModelConfig *c = parse_ok("{\"model_type\": \"gpt2\", \"n_embd\": 21, \"n_layer\": 1, "
+                              "\"n_head\": 3, \"n_positions\": 8, \"vocab_size\": 5}");
+    assert_int_equal(c->head_dim, 7);
+    model_config__free_unpacked(c, NULL);
+    static const char *const cases[][2] = {
+        {"{" GPT2 ", \"n_inner\": 0}", "n_inner is 0"},
+        {"{" GPT2 ", \"layer_norm_epsilon\": -1}", "layer_norm_epsilon is -1"},
+        {"{\"model_type\": \"gpt2\", \"n_embd\": 21, \"n_layer\": 1, \"n_head\": 2, "
+         "\"n_positions\": 8, \"vocab_size\": 5}",
+         "n_embd 21 is not divisible by n_head 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_refused(cases[i][0], cases[i][1]);
+    }
+}
+
+static void assert_holds(const char *text, const char *part, bool holds)
+{
+    if ((strstr(text, part) != NULL) != holds) {
+        fail_msg("\"%s\" %s in %s", part, holds ? "isn't" : "is", text);
+    }
+}
+
+/* Readers that go by `architectures` would otherwise build a Llama, and transformers would fill in
+ * dropouts that the run didn't have. */
+static void an_export_names_its_family_and_keeps_to_its_keys(void **state)
+{
+    (void)state;
+    ModelConfig *c = parse_ok("{" GPT2 "}");
+    char *text = config_to_json(c, "float32");
+    assert_holds(text, "\"GPT2LMHeadModel\"", true);
+    assert_holds(text, "\"attn_pdrop\": 0.0", true);
+    assert_holds(text, "rope", false);
+    assert_holds(text, "silu", false);
+    assert_holds(text, "hidden_size", false);
+    free(text);
+    free(c->config_json);
+    c->config_json = NULL;
+    text = config_to_json(c, "float32");
+    ModelConfig *again = parse_ok(text);
+    assert_int_equal(family_num_params(again), family_num_params(c));
+    model_config__free_unpacked(again, NULL);
+    free(text);
+    model_config__free_unpacked(c, NULL);
+    c = parse_ok("{\"model_type\": \"qwen2\", \"hidden_size\": 64, \"intermediate_size\": 128, "
+                 "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"vocab_size\": 256}");
+    text = config_to_json(c, "float32");
+    assert_holds(text, "\"Qwen2ForCausalLM\"", true);
+    assert_holds(text, "attention_bias", false);
+    free(text);
+    model_config__free_unpacked(c, NULL);
+}
+
 /* An export must load again, here and in transformers: our reader accepts what we write, and what
  * it did not know is still there. */
 static void an_export_keeps_unknown_keys_and_sets_the_dtype(void **state)
@@ -362,6 +420,8 @@ int main(void)
         cmocka_unit_test(what_we_cannot_compute_is_refused_by_name),
         cmocka_unit_test(a_dropout_is_read_and_kept_but_not_obeyed),
         cmocka_unit_test(sizes_are_bounded_and_divisible),
+        cmocka_unit_test(gpt2_is_read_and_refused_by_its_own_keys),
+        cmocka_unit_test(an_export_names_its_family_and_keeps_to_its_keys),
         cmocka_unit_test(an_export_keeps_unknown_keys_and_sets_the_dtype),
         cmocka_unit_test(the_text_is_rewritten_where_a_message_can_not_carry_it),
         cmocka_unit_test(an_export_without_the_file_has_every_key),

@@ -288,14 +288,15 @@ static void tensor_ranks_divide_what_the_family_has(void **state)
         plan__free_unpacked(p, NULL);
     }
     c->layout.tensor = 5;
-    plan_case_refused(c, "parallel.tensor: 5: has to divide the model's num_attention_heads 12 and "
-                         "intermediate_size 192, and divide or be a multiple of "
-                         "num_key_value_heads 12; use 4 or 6");
+    plan_case_refused(c, "parallel.tensor: 5: has to divide the model's n_head 12 and "
+                         "n_inner 192; use 4 or 6");
     c->config.model_type = (char *)"qwen2";
     c->config.tie_word_embeddings = 0;
     plan_case_config(c, 2, 48, 192, 12, 4, 331);
     c->layout.tensor = 6; /* 4 KV heads on 6 ranks */
-    plan_case_refused(c, "use 4 or 12");
+    plan_case_refused(c, "parallel.tensor: 6: has to divide the model's num_attention_heads 12 and "
+                         "intermediate_size 192, and divide or be a multiple of "
+                         "num_key_value_heads 4; use 4 or 12");
 }
 
 /* ---- size ---- */
