@@ -37,6 +37,8 @@ static void run_all(const struct layout *layouts, int num)
         if (effort_is_set("TANDEM_VERBOSE"))
             print_message("%s\n", layout_words(&layouts[i]));
         sweep_check(s, &layouts[i]);
+        if ((i + 1) % 500 == 0)
+            print_message("%d of %d\n", i + 1, num);
     }
     print_message("%d layouts in %.1f s; ", num, (double)(clock_mono_ms() - begin_ms) / 1e3);
     compare_print(sweep_worst(s));

@@ -67,8 +67,9 @@ static void draw_shape(struct drawn_case *c)
     s->hidden = gpt2 ? s->heads * s->head_dim : PICK(c, 24, 33, 40, 56, 72, 7);
     s->ffn = s->heads * PICK(c, 1, 3, 8, 13);
     s->layers = PICK(c, 1, 2, 3);
-    s->vocab = PICK(c, 331, 97, 257, 2, 1000);
-    s->seq_len = PICK(c, 33, 16, 7, 1, 50);
+    /* The largest makes buckets that go through the segment in several chunks. */
+    s->vocab = PICK(c, 331, 97, 257, 2, 1000, 5000);
+    s->seq_len = s->vocab > 1000 ? PICK(c, 7, 1) : PICK(c, 33, 16, 7, 1, 50);
     s->batch = PICK(c, 12, 15, 6, 30, 5);
     s->tied = gpt2 || PICK(c, 0, 1) != 0;
     s->llama3 = !gpt2 && PICK(c, 0, 1) != 0;
