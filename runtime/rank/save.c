@@ -20,6 +20,7 @@ struct saver {
     struct ckpt_save *save; /* owned; between the steps of a save */
     double *num_failed;     /* owned; over all ranks, after an exchange */
     struct error failure;
+    bool is_others;         /* it is the failure of others alone */
     char newest[1024 + 64]; /* what this rank committed last */
 };
 
@@ -130,8 +131,10 @@ static bool has_failed(struct saver *s)
 {
     if (*s->num_failed == 0.0)
         return false;
-    if (s->failure.code == ERR_OK)
+    if (s->failure.code == ERR_OK) {
         error_set(&s->failure, ERR_UNAVAILABLE, "another rank could not write its part");
+        s->is_others = true;
+    }
     return true;
 }
 
@@ -275,9 +278,18 @@ int saver_start(struct saver *s, const struct ckpt_meta *meta, struct error *err
         return -1;
     s->meta = *meta;
     s->failure = (struct error){0};
+    s->is_others = false;
     if (enqueue(s, err) != 0)
         return error_wrap(err, "checkpoint of step %lld", (long long)meta->step);
     return s->snapshot != NULL ? 0 : saver_wait(s, false, err);
+}
+
+/* Who has failed leaves with its reason, to which those who only heard of it give way: they meet
+ * where it won't come, and go down with its words. */
+static int give_way(struct saver *s, struct error *err)
+{
+    struct device *dev = s->options.dev;
+    return exchange(s, err) != 0 || dev->ops->stream_sync(dev, s->stream, err) != 0 ? -1 : 0;
 }
 
 int saver_wait(struct saver *s, bool must_hold, struct error *err)
@@ -287,6 +299,8 @@ int saver_wait(struct saver *s, bool must_hold, struct error *err)
         return error_wrap(err, "checkpoint of step %lld", (long long)s->meta.step);
     if (!must_hold || s->failure.code == ERR_OK)
         return 0;
+    if (s->is_others && give_way(s, err) != 0)
+        return -1;
     return error_set(err, s->failure.code, "checkpoint of step %lld: %s", (long long)s->meta.step,
                      s->failure.text);
 }

@@ -326,6 +326,29 @@ static void a_rank_that_cannot_write_costs_the_checkpoint_alone(void **state)
     }
 }
 
+/* The last state is nowhere, so the run fails; whichever rank is asked says what was in the way,
+ * not that it was some other rank's fault. */
+static void every_rank_tells_why_the_last_state_is_nowhere(void **state)
+{
+    (void)state;
+    static const struct where w = {&golden_tiny, 2, 2, 3, 0, false};
+    struct gang_spec spec = spec_of(&w);
+    spec.steps = STOP;
+    struct run r = {.dir = gang_make_dir()};
+    char path[600];
+    struct error err = {0};
+    snprintf(path, sizeof path, "%s/ckpt/step-%08d-a1.tmp/part-3.json/x", r.dir, STOP);
+    assert_int_equal(fs_mkdirs(path, 0700, &err), 0);
+    r.gang = (struct gang){.plan = gang_plan(&spec), .job_dir = r.dir};
+    gang_run(&r.gang);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(r.gang.ranks[i].rc, -1);
+        if (strstr(r.gang.ranks[i].fault, "part-3.json") == NULL)
+            fail_msg("rank %d says: %s", i, r.gang.ranks[i].fault);
+    }
+    run_free(&r);
+}
+
 static int make_config(void **state)
 {
     (void)state;
@@ -347,6 +370,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_equals_the_one_that_never_stopped),
         cmocka_unit_test(a_rank_that_cannot_write_costs_the_checkpoint_alone),
+        cmocka_unit_test(every_rank_tells_why_the_last_state_is_nowhere),
         cmocka_unit_test(an_export_of_many_ranks_loads_in_one_and_equals),
     };
     return cmocka_run_group_tests(tests, make_config, remove_config);
