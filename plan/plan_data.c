@@ -47,8 +47,10 @@ int plan_check_source(const JobSpec *spec, const SourceSpec *source, const DataF
     }
     if (facts->max_token >= config->vocab_size) {
         return error_set(err, ERR_FAILED_PRECONDITION,
-                         "data.train: %s holds token %lld, the model's vocab_size is %lld",
-                         source->path, (long long)facts->max_token, (long long)config->vocab_size);
+                         "data.train: %s holds token %lld, the model's vocab_size is %lld (read as "
+                         "%s)",
+                         source->path, (long long)facts->max_token, (long long)config->vocab_size,
+                         source->format);
     }
     int64_t seq_len = spec->training->seq_len;
     if (plan_samples_per_epoch(facts, source, seq_len) < 1) {

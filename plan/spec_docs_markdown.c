@@ -21,7 +21,7 @@ static const char head[] =
     "name: first\n"
     "model: {path: models/tiny-llama}\n"
     "data: {train: [{path: corpus.txt, format: text}]}\n"
-    "training: {steps: 100, seq_len: 128, global_batch_size: 8}\n"
+    "training: {steps: 100, seq_len: 128, global_batch_size: 8, lr_schedule: {warmup_steps: 10}}\n"
     "```\n"
     "\n"
     "## How it is read\n"

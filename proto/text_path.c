@@ -161,7 +161,7 @@ int text_set(ProtobufCMessage *message, const char *path, const char *value, str
         }
         size_t i;
         if (!next_segment(&path, &segment, &len) || !parse_index(segment, len, &i)) {
-            return fail_path(err, whole, path, "a list: wants an index here");
+            return fail_path(err, whole, path, "a list: wants an index here, from 0 on");
         }
         message = enter_element(message, field, i);
         if (!message || !*path) {

@@ -10,9 +10,9 @@ const struct verb verb_cancel = {
     .name = "cancel",
     .args = "JOB",
     .help = "stop a job for good",
-    .text = "Ranks are asked to stop, then killed; the devices are free afterwards. Checkpoints "
-            "stay, so\n"
-            "`tandem resume` can go on later. Cancelling a job that has ended changes nothing.\n"
+    .text = "Ranks are asked to stop, then killed; the devices are free afterwards. Nothing is\n"
+            "saved, checkpoints stay: `tandem resume` can go on later from the newest of them.\n"
+            "`tandem pause` saves one first. Cancelling a job that has ended changes nothing.\n"
             "\n"
             "  tandem cancel shakespeare\n",
     .run = run,

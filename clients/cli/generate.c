@@ -163,7 +163,9 @@ const struct verb verb_generate = {
     .args = "--model FOLDER|JOB[@STEP] --prompt TEXT [...]",
     .help = "let a model continue a text",
     .text = "JOB stands for the job's exported weights, or its newest checkpoint while it runs;\n"
-            "JOB@STEP for the checkpoint of that step.\n\n"
+            "JOB@STEP for the checkpoint of that step. TEXT is bytes for a model whose\n"
+            "vocab_size is 256. For any other it is token numbers, '1 15 27', and so is what\n"
+            "comes back, up to the eos_token_id of its config.\n\n"
             "  --max-tokens N     tokens to make (default 200; of a job as many as fit into its\n"
             "                     training.seq_len: beyond that a model writes rubbish)\n"
             "  --temperature T    below 1 more likely, above 1 wilder; 0 = always the likeliest\n"

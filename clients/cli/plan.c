@@ -52,7 +52,8 @@ static void add_hint(struct error *err)
 {
     size_t len = strlen(err->text);
     snprintf(err->text + len, sizeof err->text - len,
-             " (this host's cores; --cluster FILE plans on other devices)");
+             " (this host's cores; --cluster FILE plans on other devices, `tandem submit "
+             "--dry-run` on the server's)");
 }
 
 static int make_plan(struct planning *p, const char *file, const char *cluster_file,
@@ -153,14 +154,15 @@ const struct verb verb_plan = {
     .args = "FILE [--cluster FILE] [--set a.b=c]... [--top K]",
     .help = "say what a job would be: layout, memory, time; needs no server",
     .text =
-        "Without --cluster the devices are this host's cores. --cluster takes a file like\n"
+        "Without --cluster the devices are this host's cores; what the server has to offer is\n"
+        "asked by `tandem submit FILE --dry-run`. --cluster takes a file like\n"
         "examples/cluster.yaml. Any layout is answered for; what can't be run yet is said at "
         "the end.\n"
         "--top K shows the K best layouts; a job file that gives its layout, as all do for now, "
         "has one.\n"
         "What doesn't fit its devices is shown with what it lacks; the exit code is 1 then.\n"
         "-o json prints the whole plan, as ranks get it.\n\n"
-        "  tandem plan job.yaml --set parallel.data=4\n"
+        "  tandem plan job.yaml --set parallel.data=2\n"
         "  tandem plan job.yaml --cluster examples/cluster-dgx.yaml --set parallel.tensor=8\n",
     .run = run,
 };

@@ -103,7 +103,7 @@ static int unknown_key(const struct row_json *j, const char *key, struct error *
     const char *near = text_nearest(key, keys);
     return row_json_fail(j, err,
                          "\"%s\" is no key of a row; %s%s%sremove it, or begin its name with _ to "
-                         "have it passed over",
+                         "have it passed over (a row holds token ids: docs/data.md)",
                          key, near ? "did you mean " : "", near ? near : "", near ? "? Else " : "");
 }
 

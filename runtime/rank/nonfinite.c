@@ -99,7 +99,8 @@ int nonfinite_explain(struct rank *r, const struct step *s, struct error *err)
                              verdicts[i] == LOSS_NOT_FINITE ? "loss" : "gradient", i, result->loss,
                              result->grad_norm,
                              s->number > 1
-                                 ? "a lower learning rate or a smaller clip_grad_norm may help"
+                                 ? "a lower learning rate or a smaller clip_grad_norm (0 = off) "
+                                   "may help"
                                  : "nothing is trained yet, so look at the weights of the "
                                    "model that it starts from");
     return error_set(err, ERR_OUT_OF_RANGE,

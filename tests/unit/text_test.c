@@ -471,7 +471,7 @@ static void set_writes_one_field_by_its_path(void **state)
         {"lr", "1", "lr: unknown field; did you mean training.optimizer.lr?"},
         {"training.steps", "x", "training.steps: wants a whole number, got \"x\""},
         {"training.steps.x", "1", "training.steps: has no fields of its own"},
-        {"data.train.x", "1", "data.train.x: a list: wants an index here"},
+        {"data.train.x", "1", "data.train.x: a list: wants an index here, from 0 on"},
         {"data.train.7.path", "1", "data.train.7: no such element, and not the next one"},
         {"data.train.0", "1", "data.train.0: wants a field behind the index"},
         {"", "1", "a field's path is empty"},
