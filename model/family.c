@@ -119,7 +119,7 @@ double family_flops_per_token(const ModelConfig *config, double mean_attended)
 int64_t family_saved_per_token(const ModelConfig *config)
 {
     struct family_saved saved[FAMILY_SAVED_MAX];
-    size_t num = family_of(config)->saved(config, saved);
+    size_t num = family_of(config)->saved(config, FAMILY_FUSED, saved);
     int64_t total = 0;
     for (size_t i = 0; i < num; i++) {
         total += saved[i].width;

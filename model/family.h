@@ -27,6 +27,13 @@ struct family_saved {
 };
 #define FAMILY_SAVED_MAX 24
 
+/* How a block computes its attention. Of what is published for the second kind the list says it
+ * all; the runtime does the first. */
+enum family_attention {
+    FAMILY_FUSED,               /* log-sum-exps in place of probabilities; no masks */
+    FAMILY_UNFUSED_WITH_DROPOUT /* GPT-2 as Megatron had it; the others are always fused */
+};
+
 struct family {
     const char *model_type; /* "llama" */
     bool plan_only;         /* can be planned and not trained yet */
@@ -38,7 +45,8 @@ struct family {
      * those that one token uses. */
     int64_t (*matmul_params)(const ModelConfig *config);
     /* The saved tensors of one block; returns their number. */
-    size_t (*saved)(const ModelConfig *config, struct family_saved saved[FAMILY_SAVED_MAX]);
+    size_t (*saved)(const ModelConfig *config, enum family_attention attention,
+                    struct family_saved saved[FAMILY_SAVED_MAX]);
 };
 
 /* NULL: not known. */

@@ -34,8 +34,10 @@ size_t decoder_saved(const struct decoder_shape *s, const ModelConfig *c,
     {                                                                                              \
         return decoder_matmul_params(&word##_shape, c);                                            \
     }                                                                                              \
-    static size_t word##_saved(const ModelConfig *c, struct family_saved saved[FAMILY_SAVED_MAX])  \
+    static size_t word##_saved(const ModelConfig *c, enum family_attention attention,              \
+                               struct family_saved saved[FAMILY_SAVED_MAX])                        \
     {                                                                                              \
+        (void)attention;                                                                           \
         return decoder_saved(&word##_shape, c, saved);                                             \
     }                                                                                              \
     const struct family family_##word = {                                                          \

@@ -1,6 +1,7 @@
 /* GPT2LMHeadModel (Radford et al. 2019): learned positions, layer norms with bias, one matrix for
  * q, k and v, a GELU MLP. A weight is [in, out]. Saved tensors without fused attention and with
- * dropout: 34 D + 5 H T bytes a token in bf16 (Korthikanti et al. 2022, section 4). */
+ * dropout: 34 D + 5 H T bytes a token in bf16 (Korthikanti et al. 2022, section 4, who leave out
+ * the norms' statistics). */
 #include <string.h>
 
 #include "model/family_others.h"
@@ -96,7 +97,7 @@ static int64_t gpt2_matmul_params(const ModelConfig *c)
     return c->num_hidden_layers * (4 * d * d + 2 * d * c->intermediate_size) + c->vocab_size * d;
 }
 
-static size_t gpt2_saved(const ModelConfig *c, struct family_saved saved[FAMILY_SAVED_MAX])
+static size_t saved_unfused(const ModelConfig *c, struct family_saved saved[FAMILY_SAVED_MAX])
 {
     int64_t d = c->hidden_size, f = c->intermediate_size, h = c->num_attention_heads;
     const struct family_saved list[] = {
@@ -119,6 +120,37 @@ static size_t gpt2_saved(const ModelConfig *c, struct family_saved saved[FAMILY_
     _Static_assert(sizeof list / sizeof list[0] <= FAMILY_SAVED_MAX, "saved tensors");
     memcpy(saved, list, sizeof list);
     return sizeof list / sizeof list[0];
+}
+
+static size_t saved_fused(const ModelConfig *c, struct family_saved saved[FAMILY_SAVED_MAX])
+{
+    int64_t d = c->hidden_size, f = c->intermediate_size, h = c->num_attention_heads;
+    const struct family_saved list[] = {
+        {.name = "input", .width = d},
+        {.name = "input_mean", .width = 1, .stat = true},
+        {.name = "input_rstd", .width = 1, .stat = true},
+        {.name = "input_norm", .width = d, .cheap = true},
+        {.name = "q", .width = d, .parts = h},
+        {.name = "k", .width = d, .parts = h},
+        {.name = "v", .width = d, .parts = h},
+        {.name = "attention", .width = d, .parts = h},
+        {.name = "attention_lse", .width = h, .stat = true, .parts = h},
+        {.name = "residual", .width = d},
+        {.name = "residual_mean", .width = 1, .stat = true},
+        {.name = "residual_rstd", .width = 1, .stat = true},
+        {.name = "residual_norm", .width = d, .cheap = true},
+        {.name = "fc", .width = f, .parts = f},
+        {.name = "activated", .width = f, .parts = f, .cheap = true},
+    };
+    _Static_assert(sizeof list / sizeof list[0] <= FAMILY_SAVED_MAX, "saved tensors");
+    memcpy(saved, list, sizeof list);
+    return sizeof list / sizeof list[0];
+}
+
+static size_t gpt2_saved(const ModelConfig *c, enum family_attention attention,
+                         struct family_saved saved[FAMILY_SAVED_MAX])
+{
+    return attention == FAMILY_FUSED ? saved_fused(c, saved) : saved_unfused(c, saved);
 }
 
 const struct family family_gpt2 = {

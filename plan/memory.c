@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "plan/layout_rules.h"
-#include "plan/memory_activations.h"
+#include "plan/memory_parts.h"
 #include "plan/spec_check.h"
 
 static bool has_masters(const TrainingSpec *t)
@@ -68,74 +68,91 @@ static double shared_numel(const struct memory_load *load, const ParallelSpec *l
 
 /* From ZeRO-2 on the slots of whole gradients, with ZeRO-3 those of whole weights, too: as the
  * stage has them; where it has no actions yet, two of the largest unit. */
-static double gathered_bytes(const struct memory_load *load, const JobSpec *spec)
+static void add_slots(struct memory_parts *out, const struct memory_load *load, const JobSpec *spec)
 {
     const ParallelSpec *l = spec->parallel->layout;
-    double two = 2 * (double)load->unit_numel, bytes = 0;
+    double two = 2 * (double)load->unit_numel;
     if (layout_shards(l) == 1) {
-        return 0;
+        return;
     }
     if (l->zero_stage >= 2) {
-        bytes += (load->grad_slots > 0 ? (double)load->grad_slots : two) *
-                 (double)memory_grad_size(spec->training);
+        out->grad_slots = (load->grad_slots > 0 ? (double)load->grad_slots : two) *
+                          (double)memory_grad_size(spec->training);
     }
     if (l->zero_stage >= 3) {
-        bytes += (load->weight_slots > 0 ? (double)load->weight_slots : two) *
-                 (double)memory_element_size(spec->training);
+        out->weight_slots = (load->weight_slots > 0 ? (double)load->weight_slots : two) *
+                            (double)memory_element_size(spec->training);
     }
-    return bytes;
 }
 
-struct state {
-    double weights, grads, optimizer, snapshot;
-};
-
-static struct state state_of(const struct memory_load *load, const JobSpec *spec)
+static void add_state(struct memory_parts *out, const struct memory_load *load, const JobSpec *spec)
 {
     const TrainingSpec *t = spec->training;
     const ParallelSpec *l = spec->parallel->layout;
-    struct state s;
     double kept = shared_numel(load, l, 3) * (double)memory_element_size(t);
+    double full = strcmp(t->precision, "fp64") == 0 ? 8 : 4;
+    double moment = strcmp(t->optimizer->name, "adamw") == 0 ? full : 0;
+    double owned = shared_numel(load, l, 1);
     /* PipeDream keeps the weights that each micro-batch in flight started with. */
     double versions = layout_schedule_is(l, "pipedream") ? memory_in_flight(spec, load->stage) : 1;
-    s.weights = kept * versions;
-    s.grads = shared_numel(load, l, 2) * (double)memory_grad_size(t);
-    s.optimizer = shared_numel(load, l, 1) * (double)memory_optimizer_size(t);
-    /* A rank copies what is its own, of the weights too. The fp32 weights stand in for those that
-     * are rounded from them. */
-    double own = shared_numel(load, l, 1) * (double)memory_element_size(t);
-    s.snapshot = has_snapshot(spec) ? s.optimizer + (has_masters(t) ? 0 : own) : 0;
-    return s;
+    out->weights = kept * versions;
+    out->grads = shared_numel(load, l, 2) * (double)memory_grad_size(t);
+    out->exp_avg = out->exp_avg_sq = owned * moment;
+    out->masters = has_masters(t) ? owned * full : 0;
+    /* Saved is what the rank owns, in full precision. */
+    out->snapshot = has_snapshot(spec) ? owned * (full + 2 * moment) : 0;
+}
+
+void memory_parts_of(struct memory_parts *out, const ModelConfig *config, const JobSpec *spec,
+                     const struct memory_load *load)
+{
+    *out = (struct memory_parts){0};
+    add_state(out, load, spec);
+    add_slots(out, load, spec);
+    memory_add_activations(out, config, spec, load);
+    memory_add_scratch(out, config, spec, load);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
+static double sum_of(const struct memory_parts *p)
+{
+    return p->weights + p->grads + p->exp_avg + p->exp_avg_sq + p->masters + p->weight_slots +
+           p->grad_slots + p->activations + p->backward + p->logits + p->summed + p->words +
+           p->staging + p->workspace + p->batch + p->host + p->snapshot;
+}
+
+/* A part that may be none is left out then. */
+static void put(int64_t *bytes, protobuf_c_boolean *has, double value)
+{
+    *bytes = to_bytes(value);
+    *has = *bytes > 0;
+}
+
 void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSpec *spec,
                      const struct memory_load *load)
 {
-    struct state s = state_of(load, spec);
-    double cheap, block = load->num_layers > 0 ? memory_block_bytes(config, spec, &cheap) : 0;
-    double activations = memory_activations(config, spec, load);
-    double logits = memory_logits(config, spec, load);
-    double gathered = gathered_bytes(load, spec);
-    double fixed = (double)(load->gpu ? MEMORY_FIXED_GPU_BYTES : MEMORY_FIXED_BYTES);
-    double sum =
-        s.weights + s.grads + s.optimizer + s.snapshot + activations + logits + block + gathered;
-
+    struct memory_parts p;
+    memory_parts_of(&p, config, spec, load);
+    double fixed = load->gpu ? (double)MEMORY_FIXED_GPU_BYTES + sum_of(&p) * MEMORY_FRAGMENTATION
+                             : (double)MEMORY_FIXED_BYTES;
     memory_estimate__init(out);
     out->has_params_bytes = out->has_grads_bytes = out->has_optimizer_bytes = 1;
     out->has_activations_bytes = out->has_logits_bytes = out->has_overhead_bytes = 1;
     out->has_total_bytes = out->has_snapshot_bytes = 1;
-    out->has_gathered_bytes = gathered > 0;
-    out->params_bytes = to_bytes(s.weights);
-    out->grads_bytes = to_bytes(s.grads);
-    out->optimizer_bytes = to_bytes(s.optimizer);
-    out->activations_bytes = to_bytes(activations);
-    out->logits_bytes = to_bytes(logits);
-    out->snapshot_bytes = to_bytes(s.snapshot);
-    out->gathered_bytes = to_bytes(gathered);
-    out->overhead_bytes = to_bytes(block + fixed + sum * MEMORY_FRAGMENTATION);
+    out->params_bytes = to_bytes(p.weights);
+    out->grads_bytes = to_bytes(p.grads);
+    out->optimizer_bytes = to_bytes(p.exp_avg + p.exp_avg_sq + p.masters);
+    out->activations_bytes = to_bytes(p.activations);
+    out->logits_bytes = to_bytes(p.logits);
+    out->snapshot_bytes = to_bytes(p.snapshot);
+    out->overhead_bytes = to_bytes(fixed);
+    put(&out->gathered_bytes, &out->has_gathered_bytes, p.weight_slots + p.grad_slots);
+    put(&out->backward_bytes, &out->has_backward_bytes, p.backward);
+    put(&out->exchange_bytes, &out->has_exchange_bytes, p.summed + p.words + p.staging);
+    put(&out->workspace_bytes, &out->has_workspace_bytes, p.workspace + p.batch + p.host);
     out->total_bytes = out->params_bytes + out->grads_bytes + out->optimizer_bytes +
                        out->activations_bytes + out->logits_bytes + out->snapshot_bytes +
-                       out->gathered_bytes + out->overhead_bytes;
+                       out->gathered_bytes + out->backward_bytes + out->exchange_bytes +
+                       out->workspace_bytes + out->overhead_bytes;
 }

@@ -1,24 +1,29 @@
 /* Bytes of one rank, by formula. State: weights, gradients, optimizer, divided as ZeRO shares them.
  * Activations: what the model's saved tensors add up to for the micro-batches in flight, divided by
- * the tensor and context axes. Snapshot: what a checkpoint saves once more, where it is written in
- * the background.
+ * the tensor and context axes. Backward: the gradients of one block's activations. Snapshot: what a
+ * checkpoint saves once more, where it is written in the background.
  *
- * Overhead, as stated: the working set of one block's backward pass (as large as what the block
- * saved), a fixed size for program, libraries and workspace (96 MiB; 2 GiB on a GPU), and 2 % of
- * the rest for fragmentation. */
+ * Of a layout that can be run, on CPU devices, all but the overhead is to the byte what the ranks
+ * set aside (MemoryEstimate.arenas) and a bound of the communicators' staging: a rank gives out no
+ * more than that. Overhead, as stated: a fixed size for program, libraries, stacks and heap
+ * (MEMORY_ FIXED_BYTES); on a GPU one for context, libraries and workspace, and 2 % for
+ * fragmentation. */
 #ifndef TANDEM_PLAN_MEMORY_H
 #define TANDEM_PLAN_MEMORY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "model/family.h"
 #include "proto/names.h"
 
-#define MEMORY_FIXED_BYTES ((int64_t)96 << 20)
+#define MEMORY_FIXED_BYTES ((int64_t)8 << 20)
 #define MEMORY_FIXED_GPU_BYTES ((int64_t)2 << 30)
 #define MEMORY_FRAGMENTATION 0.02
 /* Small exchange areas of the communicator, beside the gradients. */
 #define MEMORY_COMM_BYTES ((int64_t)1 << 20)
+/* Numbers that all ranks sum in a step, besides one for each rank (runtime/rank/words.h). */
+#define MEMORY_WORDS 6
 /* Every figure stops here: more than any machine has. */
 #define MEMORY_MAX_BYTES ((int64_t)1 << 58)
 
@@ -32,6 +37,14 @@ struct memory_load {
     int64_t num_layers;
     bool has_head;
     bool gpu;
+    enum family_attention attention;
+    /* What its parts are, and what it is run with; backend NULL: not known, then nothing small is
+     * counted. */
+    int64_t num_params, bucket_numel; /* tensors; elements of the largest bucket */
+    bool layer_norm, qk_norm, positions;
+    bool packed;
+    const char *backend; /* ref, cpu */
+    int64_t num_ranks, threads;
 };
 
 /* Bytes of an element of weights and activations, and of gradients. */
@@ -55,12 +68,17 @@ int64_t memory_shared_bytes(const Stage *stage, const JobSpec *spec, const Model
 
 /* Bytes that a block keeps for its backward pass, for one micro-batch of this layout, before
  * recomputation; cheap: of that what selective recomputation drops. */
-double memory_block_bytes(const ModelConfig *config, const JobSpec *spec, double *cheap);
+double memory_block_bytes(const ModelConfig *config, const JobSpec *spec,
+                          enum family_attention attention, double *cheap);
 
 /* Micro-batches, of a whole stage each, whose activations a stage holds at once at most. */
 double memory_in_flight(const JobSpec *spec, int32_t stage);
 
 void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSpec *spec,
                      const struct memory_load *load);
+/* out->arenas (owned by the message's user, as text_clone's are): the same pieces one by one, for
+ * the ranks of a stage that can be run. */
+void memory_add_arenas(MemoryEstimate *out, const ModelConfig *config, const JobSpec *spec,
+                       const struct memory_load *load);
 
 #endif

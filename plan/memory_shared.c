@@ -62,8 +62,10 @@ static int64_t tensor_bytes(const JobSpec *spec, const ModelConfig *config, int6
 int64_t memory_shared_bytes(const Stage *stage, const JobSpec *spec, const ModelConfig *config)
 {
     int64_t size = memory_element_size(spec->training);
-    int64_t bytes = memory_store_shared_bytes(stage, spec->parallel->layout, size) +
-                    tensor_bytes(spec, config, size);
+    const ParallelSpec *l = spec->parallel->layout;
+    int64_t ranks = l->data * l->tensor; /* of whom each has a word */
+    int64_t bytes = memory_store_shared_bytes(stage, l, size) + tensor_bytes(spec, config, size) +
+                    piece(MEMORY_WORDS + ranks, sizeof(double));
     if (bytes > MEMORY_MAX_BYTES) {
         bytes = MEMORY_MAX_BYTES;
     }

@@ -59,7 +59,7 @@ static void find_mends(struct mends *list, const Plan *plan)
     const TrainingSpec *t = plan->spec->training;
     int64_t part = m->total_bytes / 8;
     bool state = m->params_bytes + m->grads_bytes + m->optimizer_bytes >= part;
-    bool activations = m->activations_bytes + m->logits_bytes >= part;
+    bool activations = m->activations_bytes + m->logits_bytes + m->backward_bytes >= part;
     add_mend(list, m->snapshot_bytes >= part, "checkpoint.async: false");
     add_layouts(list, plan, state, activations);
     if (plan->n_unbuilt == 0) {
@@ -99,6 +99,9 @@ static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64
         {"activations", m->activations_bytes},
         {"logits", m->logits_bytes},
         {"gathered", m->gathered_bytes},
+        {"backward pass", m->backward_bytes},
+        {"exchange", m->exchange_bytes},
+        {"workspace", m->workspace_bytes},
         {"overhead", m->overhead_bytes},
     };
     struct buf list = {0}, mend = {0};

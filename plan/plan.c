@@ -149,6 +149,11 @@ static int place_on(Plan *plan, const struct plan_input *in, const struct fabric
     if (placement_build(plan, in, f, err) != 0) {
         return -1;
     }
+    /* Devices are looked for with one thread's scratch space: how many there are is known now. */
+    if (strcmp(plan->backend, "cuda") != 0 && plan->threads_per_rank > 1 &&
+        plan_set_memory(plan, err) != 0) {
+        return -1;
+    }
     if (in->too_little && plan->memory->total_bytes < MEMORY_MAX_BYTES) {
         placement_check_memory(plan, f, in->too_little);
         return 0;

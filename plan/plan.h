@@ -39,6 +39,10 @@ struct plan_input {
 /* *out is freed with plan__free_unpacked(out, NULL); it shares nothing with the input. */
 int plan_build(const struct plan_input *in, Plan **out, struct error *err);
 
+/* plan->memory: the largest over all stages; each stage's in a note. Part of plan_build; again where
+ * something of the plan was changed since, as its threads_per_rank. */
+int plan_set_memory(Plan *plan, struct error *err);
+
 /* Fails where the runtime can't run it, in words. */
 int plan_check_built(const Plan *plan, struct error *err);
 

@@ -20,9 +20,6 @@ void plan_add_data_notes(Plan *plan);
 /* Parameter table; stages with their layers, flat size, buckets and, where the runtime can run it,
  * actions. */
 int plan_set_stages(Plan *plan, struct error *err);
-/* The largest over all stages; each stage's in a note. */
-int plan_set_memory(Plan *plan, struct error *err);
-
 /* Peak where it isn't measured, then cost; none where the peak isn't known. */
 void plan_set_cost(Plan *plan, const ClusterSpec *cluster);
 

@@ -151,7 +151,11 @@ static void take_table(struct memory_load *load, const struct param_table *t)
         unit = i > 0 && t->params[i - 1].unit == p->unit ? unit : 0;
         unit += end - p->offset;
         load->unit_numel = unit > load->unit_numel ? unit : load->unit_numel;
+        load->layer_norm = load->layer_norm || p->role == ROLE_ATTN_NORM_BIAS;
+        load->qk_norm = load->qk_norm || p->role == ROLE_Q_NORM;
+        load->positions = load->positions || p->role == ROLE_POSITIONS;
     }
+    load->num_params = t->num_params;
 }
 
 static int64_t sum_of(const int64_t *slots, size_t num)
@@ -163,16 +167,28 @@ static int64_t sum_of(const int64_t *slots, size_t num)
     return sum;
 }
 
+static void take_stage(struct memory_load *load, const Stage *stage, const ModelConfig *config)
+{
+    load->num_layers = stage_num_layers(stage);
+    load->has_head = stage_has_head(stage, config->num_hidden_layers);
+    load->weight_slots = sum_of(stage->weight_slots, stage->n_weight_slots);
+    load->grad_slots = sum_of(stage->grad_slots, stage->n_grad_slots);
+    for (size_t i = 0; i < stage->n_buckets; i++) {
+        int64_t numel = stage->buckets[i]->numel;
+        load->bucket_numel = numel > load->bucket_numel ? numel : load->bucket_numel;
+    }
+}
+
 static int stage_memory(const Plan *plan, int32_t idx, MemoryEstimate *out, struct error *err)
 {
-    int64_t num_layers = plan->model->config->num_hidden_layers;
-    struct memory_load load = {.stage = idx,
-                               .num_layers = stage_num_layers(plan->stages[idx]),
-                               .has_head = stage_has_head(plan->stages[idx], num_layers),
-                               .gpu = strcmp(plan->backend, "cuda") == 0};
     const Stage *stage = plan->stages[idx];
-    load.weight_slots = sum_of(stage->weight_slots, stage->n_weight_slots);
-    load.grad_slots = sum_of(stage->grad_slots, stage->n_grad_slots);
+    struct memory_load load = {.stage = idx,
+                               .gpu = strcmp(plan->backend, "cuda") == 0,
+                               .backend = plan->backend,
+                               .num_ranks = plan->mesh->num_ranks,
+                               .threads = plan->threads_per_rank,
+                               .packed = plan_can_ignore_targets(plan)};
+    take_stage(&load, stage, plan->model->config);
     struct param_table table;
     if (params_expand(plan, idx, &table, err) != 0) {
         return -1;
@@ -180,6 +196,9 @@ static int stage_memory(const Plan *plan, int32_t idx, MemoryEstimate *out, stru
     take_table(&load, &table);
     params_free(&table);
     memory_estimate(out, plan->model->config, plan->spec, &load);
+    if (!load.gpu && can_run(plan)) {
+        memory_add_arenas(out, plan->model->config, plan->spec, &load);
+    }
     if (!load.gpu && plan->mesh->num_ranks > 1) {
         out->has_shared_bytes = 1;
         out->shared_bytes = memory_shared_bytes(stage, plan->spec, plan->model->config);
@@ -212,22 +231,26 @@ static void note_stages(Plan *plan, const int64_t *totals)
 
 int plan_set_memory(Plan *plan, struct error *err)
 {
-    plan->memory = malloc(sizeof *plan->memory);
+    MemoryEstimate *largest = malloc(sizeof *largest);
     int64_t *totals = calloc(plan->n_stages, sizeof *totals);
-    ASSERT(plan->memory && totals);
-    memory_estimate__init(plan->memory);
+    ASSERT(largest && totals);
+    memory_estimate__init(largest);
     int rc = 0;
     for (size_t i = 0; i < plan->n_stages && rc == 0; i++) {
         MemoryEstimate m;
         rc = stage_memory(plan, (int32_t)i, &m, err);
-        if (rc == 0 && (i == 0 || m.total_bytes > plan->memory->total_bytes)) {
-            *plan->memory = m;
+        if (rc == 0 && (i == 0 || m.total_bytes > largest->total_bytes)) {
+            *largest = m; /* more than one stage: none has arenas */
         }
         totals[i] = rc == 0 ? m.total_bytes : 0;
     }
-    if (rc == 0 && plan->n_stages > 1) {
+    if (rc == 0 && plan->n_stages > 1 && !plan->memory) {
         note_stages(plan, totals);
     }
+    if (plan->memory) {
+        memory_estimate__free_unpacked(plan->memory, NULL);
+    }
+    plan->memory = largest;
     free(totals);
     return rc;
 }

@@ -180,10 +180,12 @@ static void print_memory(const Plan *plan, const ClusterSpec *cluster)
         const char *name;
         int64_t bytes;
     } parts[] = {
-        {"weights", m->params_bytes},           {"gradients", m->grads_bytes},
-        {"optimizer", m->optimizer_bytes},      {"gathered units", m->gathered_bytes},
-        {"activations", m->activations_bytes},  {"logits", m->logits_bytes},
-        {"copy for saving", m->snapshot_bytes}, {"overhead", m->overhead_bytes},
+        {"weights", m->params_bytes},          {"gradients", m->grads_bytes},
+        {"optimizer", m->optimizer_bytes},     {"gathered units", m->gathered_bytes},
+        {"activations", m->activations_bytes}, {"logits", m->logits_bytes},
+        {"backward pass", m->backward_bytes},  {"exchange", m->exchange_bytes},
+        {"workspace", m->workspace_bytes},     {"copy for saving", m->snapshot_bytes},
+        {"overhead", m->overhead_bytes},
     };
     char n[HUMAN_MAX];
     printf("memory     %s a rank", human_bytes(n, (double)m->total_bytes));

@@ -98,6 +98,33 @@ void *comm_host_alloc(struct comm_host_world *w, size_t bytes)
     return mem;
 }
 
+/* The segment's pages are there once someone has touched them. */
+static int64_t touched_bytes(const char *mem, size_t bytes)
+{
+    unsigned char there[256];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), most = sizeof there * page;
+    int64_t touched = 0;
+    for (size_t at = 0; at < bytes; at += most) {
+        size_t len = bytes - at < most ? bytes - at : most;
+        if (mincore((void *)(uintptr_t)(mem + at), len, there) != 0) {
+            return 0;
+        }
+        for (size_t i = 0; i * page < len; i++) {
+            touched += there[i] & 1 ? (int64_t)page : 0;
+        }
+    }
+    return touched;
+}
+
+struct comm_host_use comm_host_used(const struct comm_host_world *w)
+{
+    const char *staging = (const char *)w->segment + segment_staging_offset(w->segment, w->rank);
+    return (struct comm_host_use){
+        .area_bytes = (int64_t)w->area_used,
+        .staging_bytes = touched_bytes(staging, (size_t)w->num_comms * SEGMENT_STAGING_BYTES),
+    };
+}
+
 void comm_host_abort(struct comm_host_world *w, const char *reason)
 {
     comm_host_segment_abort(w->segment, w->rank, reason);

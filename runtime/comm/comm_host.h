@@ -69,6 +69,13 @@ void comm_host_abort(struct comm_host_world *w, const char *reason);
  * is no such memory. Never returned. */
 void *comm_host_alloc(struct comm_host_world *w, size_t bytes);
 
+/* What this rank has of the segment: given out of its area, and pages of its communicators' staging
+ * that were touched so far. */
+struct comm_host_use {
+    int64_t area_bytes, staging_bytes;
+};
+struct comm_host_use comm_host_used(const struct comm_host_world *w);
+
 /* A communicator of the members (world ranks, ascending, this rank among them). Every member
  * calls it in the same order; waits for nobody. One communicator belongs to one stream. */
 int comm_host_comm_new(struct comm_host_world *w, struct device *dev, const int32_t *members,

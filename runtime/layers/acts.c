@@ -15,6 +15,11 @@ struct carve {
     size_t used;
 };
 
+/* A piece for each kind. */
+struct room {
+    struct carve activations, backward, logits, summed, workspace, tables;
+};
+
 static void *carve_bytes(struct carve *c, size_t bytes)
 {
     void *place = c->base != NULL ? c->base + c->used : NULL;
@@ -128,80 +133,78 @@ static size_t workspace_bytes(const struct model *m)
     return bytes;
 }
 
-static void place_all(struct carve *c, struct model *m)
+static void place_tables(struct carve *c, struct model *m)
 {
     int64_t angles = m->num_positions > 0 ? 0 : m->seq_len * (m->head_dim / 2);
     m->rope_cos = carve_numbers(c, m, angles);
     m->rope_sin = carve_numbers(c, m, angles);
+    m->nll = carve_bytes(c, (size_t)m->rows * sizeof(double));
+    m->nll_sum = carve_bytes(c, sizeof(double));
+    if (!m->trains || m->num_positions > 0)
+        m->positions = carve_bytes(c, (size_t)m->rows * sizeof(*m->positions));
+}
+
+static void place_activations(struct carve *c, struct model *m)
+{
     for (int32_t i = 0; i < num_residuals(m); i++)
         m->residuals[i] = carve_own(c, m);
     for (int32_t l = 0; l < m->num_layers; l++)
         place_block(c, m, &m->acts[l], m->trains || l == 0 ? NULL : &m->acts[0]);
     m->final_normed = carve_own(c, m);
     m->final_stats = carve_stats(c, m, tp_own_room(&m->tp, m->rows), m->layer_norm);
-    m->logits = carve_numbers(c, m, m->rows * m->vocab);
-    m->nll = carve_bytes(c, (size_t)m->rows * sizeof(double));
-    m->nll_sum = carve_bytes(c, sizeof(double));
+}
+
+/* Sums first: the backward pass's places may be there. */
+static void place_all(struct room *room, struct model *m)
+{
+    if (m->tp.size > 1) {
+        m->part = carve_all(&room->summed, m);
+        m->ce_words = carve_bytes(&room->summed, (size_t)(3 * m->rows) * sizeof(double));
+    }
+    place_activations(&room->activations, m);
+    m->logits = carve_numbers(&room->logits, m, m->rows * m->vocab);
     if (m->tp.size > 1 && m->tp.sequence) {
-        m->gathered = carve_all(c, m);
-        m->d_gathered = m->trains ? carve_all(c, m) : NULL;
+        m->gathered = carve_all(&room->backward, m);
+        m->d_gathered = m->trains ? carve_all(&room->backward, m) : NULL;
     }
     if (m->trains)
-        place_gradients(c, m);
-    if (!m->trains || m->num_positions > 0)
-        m->positions = carve_bytes(c, (size_t)m->rows * sizeof(*m->positions));
-    m->workspace = carve_bytes(c, workspace_bytes(m));
+        place_gradients(&room->backward, m);
+    place_tables(&room->tables, m);
+    m->workspace = carve_bytes(&room->workspace, workspace_bytes(m));
 }
 
-/* What the tensor ranks sum. model.h says its size. */
-static void place_summed(struct carve *c, struct model *m)
+static int take(struct model *m, struct carve *c, ArenaKind kind, struct error *err)
 {
-    m->part = carve_all(c, m);
-    m->ce_words = carve_bytes(c, (size_t)(3 * m->rows) * sizeof(double));
+    size_t bytes = c->used;
+    *c = (struct carve){0};
+    if (bytes > 0)
+        c->base = arenas_take(m->arenas, kind, bytes, kind == ARENA_SUMMED, err);
+    return bytes == 0 || c->base != NULL ? 0 : -1;
 }
 
-static int alloc_summed(struct model *m, const struct model_options *options, struct error *err)
+int acts_alloc(struct model *m, struct error *err)
 {
-    if (m->tp.size == 1)
-        return 0;
-    struct carve c = {0};
-    place_summed(&c, m);
-    m->owns_summed = options->alloc_summed == NULL;
-    m->summed = m->owns_summed ? m->dev->ops->alloc(m->dev, c.used, MEM_DEVICE)
-                               : options->alloc_summed(options->alloc_arg, c.used);
-    if (m->summed == NULL)
-        return error_set(err, ERR_RESOURCE_EXHAUSTED,
-                         "no memory for %zu bytes that are summed over tensor ranks", c.used);
-    c = (struct carve){.base = m->summed};
-    place_summed(&c, m);
-    return 0;
-}
-
-int acts_alloc(struct model *m, const struct model_options *options, struct error *err)
-{
-    if (alloc_summed(m, options, err) != 0)
-        return -1;
+    struct room room = {0};
     m->residuals = calloc((size_t)num_residuals(m), sizeof(*m->residuals));
     m->acts = calloc((size_t)m->num_layers, sizeof(*m->acts));
-    struct carve c = {0};
-    if (m->residuals != NULL && m->acts != NULL) {
-        place_all(&c, m);
-        m->memory = m->dev->ops->alloc(m->dev, c.used, MEM_DEVICE);
-    }
-    if (m->memory == NULL)
-        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for %zu bytes of activations",
-                         c.used);
-    c = (struct carve){.base = m->memory};
-    place_all(&c, m);
+    if (m->residuals == NULL || m->acts == NULL)
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the list of activations");
+    place_all(&room, m);
+    if (take(m, &room.activations, ARENA_ACTIVATIONS, err) != 0 ||
+        take(m, &room.backward, ARENA_BACKWARD, err) != 0 ||
+        take(m, &room.logits, ARENA_LOGITS, err) != 0 ||
+        take(m, &room.summed, ARENA_SUMMED, err) != 0 ||
+        take(m, &room.workspace, ARENA_WORKSPACE, err) != 0 ||
+        take(m, &room.tables, ARENA_BATCH, err) != 0)
+        return -1;
+    place_all(&room, m);
     return 0;
 }
 
 void acts_free(struct model *m)
 {
-    if (m->memory != NULL)
-        m->dev->ops->free(m->dev, m->memory);
-    if (m->owns_summed && m->summed != NULL)
-        m->dev->ops->free(m->dev, m->summed);
+    if (m->owns_arenas)
+        arenas_free(m->arenas);
     free(m->residuals);
     free(m->acts);
 }

@@ -85,11 +85,9 @@ struct model {
     char **weights_at, **grads_at; /* owned lists: where each bucket lies */
     int32_t num_buckets;
     void *rope_cos, *rope_sin; /* [T, E/2] */
-    /* What it computes. All of it lies in `memory`, what is summed over tensor ranks in `summed`.
-     */
-    void *memory; /* owned; device */
-    void *summed; /* owned where there is no alloc_summed */
-    bool owns_summed;
+    /* What it computes, in memory of the arenas. */
+    struct arenas *arenas;
+    bool owns_arenas;
     void **residuals;        /* owned list; see acts_residual */
     struct block_acts *acts; /* owned list, [L] */
     void *final_normed;      /* [r,D] */
@@ -125,8 +123,8 @@ static inline bool weight_exists(const struct weight *w)
 void *weight_at(const struct model *m, const struct weight *w);
 void *weight_grad(const struct model *m, const struct weight *w);
 
-/* acts.c: lays all activations out in one piece of memory and allocates it. */
-int acts_alloc(struct model *m, const struct model_options *options, struct error *err);
+/* acts.c: lays all activations out, each kind in one piece of memory, and takes it. */
+int acts_alloc(struct model *m, struct error *err);
 void acts_free(struct model *m);
 /* The residual stream behind block l - 1. A forward-only model has two buffers by turns. */
 void *acts_residual(const struct model *m, int32_t l);

@@ -67,7 +67,11 @@ static int open_model(struct model *m, const struct model_options *options, stru
         return error_set(err, ERR_INVALID_ARGUMENT,
                          "sequences of %lld tokens: the model has %lld positions",
                          (long long)m->seq_len, (long long)m->num_positions);
-    if (weights_find(m, config, err) != 0 || acts_alloc(m, options, err) != 0)
+    m->arenas = options->arenas;
+    m->owns_arenas = options->arenas == NULL;
+    if (m->owns_arenas && arenas_open(&m->arenas, NULL, m->dev, NULL, err) != 0)
+        return -1;
+    if (weights_find(m, config, err) != 0 || acts_alloc(m, err) != 0)
         return -1;
     if (m->num_positions == 0 && rope_fill(m, config, err) != 0)
         return -1;

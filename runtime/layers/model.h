@@ -14,6 +14,7 @@
 #include "kernels/kernels.h"
 #include "plan/params.h"
 #include "proto/names.h"
+#include "runtime/parallel/arenas.h"
 #include "runtime/parallel/tp.h"
 
 struct model;
@@ -29,13 +30,10 @@ struct model_options {
     struct stream *stream; /* compute */
     const struct tp *tp;   /* its comm is borrowed; NULL = one rank */
     bool trains;           /* false = forward only */
-    /* Zeroed memory for what is summed over tensor ranks, never given back: in the shared segment
-     * it is summed without a copy. NULL = device memory. One call, and only with T > 1 tensor
-     * ranks: of R = micro_batch_size x seq_len rows of `hidden` elements it takes
-     *   round64((sequence ? T x ceil(R / T) : R) x hidden x dtype_size) + round64(3 x R x 8) bytes,
-     * round64 = up to a multiple of 64. */
-    void *(*alloc_summed)(void *arg, size_t bytes);
-    void *alloc_arg;
+    /* Borrowed; where all its memory comes from (plan/memory_activations.c says how much). What is
+     * summed over tensor ranks lies in the shared segment, where that needs no copy. NULL = device
+     * memory of its own; one rank only. */
+    struct arenas *arenas;
 };
 
 /* Allocates all activations and workspace once. */

@@ -44,11 +44,34 @@ struct node {
     bool ended;          /* AttemptEnd is in the outbox, or nobody wants it */
     int64_t leave_by_ms; /* told to stop: whether or not anybody hears the end; 0 = not told */
     bool abandoned;      /* refused, or the lease is over: nobody listens any more */
+    MemoryUse memory;    /* of the rank that takes most, so far */
+    int32_t memory_rank;
+    int32_t num_ranks;
+    int32_t num_measured; /* ranks that have told theirs behind the first step */
     char reason[512];
 };
 
 /* ---- up ---------------------------------------------------------------------------------------
  */
+
+static void take_memory(struct node *n, int32_t rank, const MemoryUse *use)
+{
+    if (use != NULL && use->process_bytes > n->memory.process_bytes) {
+        n->memory = *use;
+        n->memory_rank = rank;
+    }
+}
+
+/* Kept with the job, beside what it was given its devices for. */
+static void put_memory(struct node *n)
+{
+    char text[160];
+    snprintf(text, sizeof text, "memory: planned %.1f MB a rank, used at most %.1f MB (rank %d)",
+             (double)n->memory.planned_bytes / 1e6, (double)n->memory.process_bytes / 1e6,
+             (int)n->memory_rank);
+    log_info("%s", text);
+    outbox_put_note(n->outbox, text);
+}
 
 static void on_up(void *arg, int32_t rank, const RankUp *message)
 {
@@ -57,6 +80,11 @@ static void on_up(void *arg, int32_t rank, const RankUp *message)
     switch (message->body_case) {
     case RANK_UP__BODY_PROGRESS: {
         Progress progress = *message->progress;
+        take_memory(n, rank, progress.memory);
+        n->num_measured += progress.memory != NULL;
+        if (progress.memory != NULL && n->num_measured == n->num_ranks) {
+            put_memory(n);
+        }
         progress.has_rank = 1;
         progress.rank = rank;
         outbox_put_progress(n->outbox, &progress);
@@ -157,6 +185,7 @@ static int make_gang(struct node *n, const Start *start, struct error *err)
     if (gang_new(&n->gang, &options, err) != 0) {
         return -1;
     }
+    n->num_ranks = options.num_ranks;
     n->fds = realloc(n->fds, (size_t)(2 + gang_num_fds(n->gang)) * sizeof *n->fds);
     ASSERT(n->fds);
     return 0;

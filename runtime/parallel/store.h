@@ -21,6 +21,7 @@
 #include "plan/params.h"
 #include "plan/pieces.h"
 #include "proto/names.h"
+#include "runtime/parallel/arenas.h"
 #include "runtime/parallel/axes.h"
 
 struct store;
@@ -34,7 +35,7 @@ struct store_options {
     const struct kernels *kernels;
     struct stream *compute;
     const struct axes *axes;         /* borrowed */
-    struct comm_host_world *world;   /* where summed memory comes from; NULL with one rank */
+    struct arenas *arenas;           /* borrowed; where its memory comes from */
     const Plan *plan;                /* borrowed */
     const Stage *stage;              /* this rank's, in plan */
     const struct param_table *table; /* borrowed */

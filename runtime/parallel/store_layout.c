@@ -228,8 +228,7 @@ int store_open_norm(struct store *s, struct error *err)
     }
     for (int32_t i = 0; i < s->num_counts; i++)
         s->counts[i] = replica_part(s, s->counts[i]);
-    s->squares = store_alloc(s, (size_t)(s->num_counts + 1) * sizeof(*s->squares), false);
-    if (s->squares == NULL)
-        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the norm");
-    return 0;
+    s->squares = arenas_take(s->o.arenas, ARENA_BATCH,
+                             (size_t)(s->num_counts + 1) * sizeof(*s->squares), false, err);
+    return s->squares != NULL ? 0 : -1;
 }

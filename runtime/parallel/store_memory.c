@@ -2,36 +2,17 @@
  * the shared segment: gradients that are summed, and slices of weights that are gathered. The rest
  * is device memory (huge pages on hosts).
  * plan/memory_shared.c says the same in bytes: memory_store_shared_bytes. */
-#include <stdlib.h>
-
 #include "runtime/parallel/store_private.h"
 
-/* The buffers, the slots, and what the norm needs. */
-#define MAX_MEMS (6 + 2 * STORE_MAX_SLOTS)
-
-void *store_alloc(struct store *s, size_t bytes, bool summed)
-{
-    if (summed && s->o.world != NULL)
-        return comm_host_alloc(s->o.world, bytes);
-    ASSERT(s->num_mems < MAX_MEMS);
-    void *mem = s->o.dev->ops->alloc(s->o.dev, bytes, MEM_DEVICE);
-    if (mem != NULL)
-        s->mems[s->num_mems++] = mem;
-    return mem;
-}
-
-static int alloc_buffer(struct store *s, char **out, const char *what, int64_t numel, bool summed,
+static int alloc_buffer(struct store *s, char **out, ArenaKind kind, int64_t numel, bool summed,
                         struct error *err)
 {
     size_t bytes = (size_t)numel * dtype_size(s->o.dtype);
-    *out = store_alloc(s, bytes, summed);
-    if (*out == NULL)
-        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the %s (%zu bytes%s)", what,
-                         bytes, summed && s->o.world != NULL ? " of shared memory" : "");
-    return 0;
+    *out = arenas_take(s->o.arenas, kind, bytes, summed, err);
+    return *out != NULL ? 0 : -1;
 }
 
-static int open_slots(struct store *s, struct store_slot *slots, const char *what,
+static int open_slots(struct store *s, struct store_slot *slots, ArenaKind kind,
                       const int64_t *numels, size_t num, bool summed, struct error *err)
 {
     for (size_t i = 0; i < num; i++) {
@@ -42,7 +23,7 @@ static int open_slots(struct store *s, struct store_slot *slots, const char *wha
                              "the plan's slot of %lld elements is out of "
                              "range",
                              (long long)numels[i]);
-        if (alloc_buffer(s, &slot->mem, what, numels[i], summed, err) != 0 ||
+        if (alloc_buffer(s, &slot->mem, kind, numels[i], summed, err) != 0 ||
             s->o.dev->ops->event_new(s->o.dev, &slot->free, err) != 0)
             return -1;
     }
@@ -57,13 +38,13 @@ static int open_all_slots(struct store *s, struct error *err)
                          STORE_MAX_SLOTS);
     if (s->zero_stage >= 3) {
         s->num_weight_slots = (int32_t)stage->n_weight_slots;
-        if (open_slots(s, s->weight_slots, "gathered weights", stage->weight_slots,
+        if (open_slots(s, s->weight_slots, ARENA_WEIGHT_SLOTS, stage->weight_slots,
                        stage->n_weight_slots, false, err) != 0)
             return -1;
     }
     if (s->zero_stage >= 2) {
         s->num_grad_slots = (int32_t)stage->n_grad_slots;
-        return open_slots(s, s->grad_slots, "gradients of a unit", stage->grad_slots,
+        return open_slots(s, s->grad_slots, ARENA_GRAD_SLOTS, stage->grad_slots,
                           stage->n_grad_slots, true, err);
     }
     return 0;
@@ -74,17 +55,14 @@ int store_open_memory(struct store *s, struct error *err)
     int64_t whole = s->o.table->flat_numel, part = whole / s->num_shards;
     bool replicated = s->o.axes->num_replicas > 1;
     bool summed = s->zero_stage >= 2 ? replicated : replicated || s->num_shards > 1;
-    s->mems = calloc(MAX_MEMS, sizeof(*s->mems));
-    if (s->mems == NULL)
-        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the store");
-    if (alloc_buffer(s, &s->weights, "weights", s->zero_stage < 3 ? whole : part,
+    if (alloc_buffer(s, &s->weights, ARENA_WEIGHTS, s->zero_stage < 3 ? whole : part,
                      s->zero_stage == 3, err) != 0 ||
-        alloc_buffer(s, &s->grads, "gradients", s->zero_stage < 2 ? whole : part, summed, err) != 0)
+        alloc_buffer(s, &s->grads, ARENA_GRADS, s->zero_stage < 2 ? whole : part, summed, err) != 0)
         return -1;
     int64_t moments = s->zero_stage < 1 ? whole : part;
     if (s->o.moments &&
-        (alloc_buffer(s, &s->exp_avg, "optimizer state", moments, false, err) != 0 ||
-         alloc_buffer(s, &s->exp_avg_sq, "optimizer state", moments, false, err) != 0))
+        (alloc_buffer(s, &s->exp_avg, ARENA_EXP_AVG, moments, false, err) != 0 ||
+         alloc_buffer(s, &s->exp_avg_sq, ARENA_EXP_AVG_SQ, moments, false, err) != 0))
         return -1;
     return open_all_slots(s, err);
 }
@@ -98,7 +76,4 @@ void store_close_memory(struct store *s)
         if (s->grad_slots[i].free != NULL)
             ops->event_free(s->o.dev, s->grad_slots[i].free);
     }
-    for (int32_t i = 0; i < s->num_mems; i++)
-        ops->free(s->o.dev, s->mems[i]);
-    free(s->mems);
 }

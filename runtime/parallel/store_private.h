@@ -43,12 +43,10 @@ struct store {
     struct store_bucket *buckets; /* owned */
     struct store_unit *units;     /* owned */
 
-    /* Device memory, or in this rank's area of the shared segment; see store.h's table. */
+    /* Of the arenas; see store.h's table. */
     char *weights, *grads, *exp_avg, *exp_avg_sq;
     struct store_slot weight_slots[STORE_MAX_SLOTS], grad_slots[STORE_MAX_SLOTS];
     int32_t num_weight_slots, num_grad_slots;
-    void **mems; /* owned: what of it is device memory */
-    int32_t num_mems;
 
     struct flat_range whole;
     struct flat_range *owned; /* owned; [num_owned]; at: in sharded buffers */
@@ -79,8 +77,7 @@ int store_lay_out(struct store *s, struct error *err);
 int store_open_optimizer(struct store *s, struct error *err);
 int store_open_norm(struct store *s, struct error *err);
 
-/* store_memory.c. Zeroed; summed: other ranks read it, so it lies in the shared segment. */
-void *store_alloc(struct store *s, size_t bytes, bool summed);
+/* store_memory.c */
 int store_open_memory(struct store *s, struct error *err);
 void store_close_memory(struct store *s);
 

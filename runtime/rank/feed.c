@@ -28,12 +28,12 @@ int feed_open(struct feed **out, const struct feed_options *options, struct erro
     f->num_tokens = training->micro_batch_size * training->seq_len;
     f->num_parts = loader_is_packed(f->loader) ? 4 : 2;
     size_t bytes = (size_t)(f->num_parts * f->num_tokens) * sizeof(int32_t);
-    f->device = options->dev->ops->alloc(options->dev, bytes, MEM_DEVICE);
-    f->host = options->dev->ops->alloc(options->dev, bytes, MEM_HOST);
-    if (f->device == NULL || f->host == NULL) {
-        error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for a micro-batch (%zu bytes)", bytes);
+    f->device = arenas_take(options->arenas, ARENA_BATCH, bytes, false, err);
+    if (f->device == NULL)
         goto fail;
-    }
+    f->host = arenas_take(options->arenas, ARENA_HOST, bytes, false, err);
+    if (f->host == NULL)
+        goto fail;
     *out = f;
     return 0;
 fail:
@@ -45,11 +45,6 @@ void feed_close(struct feed *f)
 {
     if (f == NULL)
         return;
-    struct device *dev = f->options.dev;
-    if (f->device != NULL)
-        dev->ops->free(dev, f->device);
-    if (f->host != NULL)
-        dev->ops->free(dev, f->host);
     loader_close(f->loader);
     free(f);
 }

@@ -17,6 +17,7 @@ struct feed_options {
     const struct roots *roots; /* for the open alone */
     struct device *dev;
     struct stream *compute;
+    struct arenas *arenas; /* where a micro-batch lies */
 };
 
 int feed_open(struct feed **out, const struct feed_options *options, struct error *err);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "runtime/rank/measure.h"
 #include "runtime/rank/state.h"
 #include "runtime/rank/trainer.h"
 #include "runtime/rank/weights.h"
@@ -16,7 +17,9 @@ static int train(struct rank *r, struct error *err)
     if (!paused && r->idx == 0 && r->plan->spec->checkpoint->export_at_end &&
         weights_export(r, err) != 0)
         return -1;
-    return report_done(r->report, r->step, paused, err);
+    MemoryUse use;
+    measure_memory(r, &use);
+    return report_done(r->report, r->step, paused, &use, err);
 }
 
 /* Would another attempt fare better? Not where the fault lies in what it would read again: the

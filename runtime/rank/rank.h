@@ -18,6 +18,9 @@ struct rank_observer {
     /* Each step behind the norm: the gradients are summed, not clipped. */
     void (*gradients)(void *arg, int32_t rank, int64_t step, const struct param_table *table,
                       const struct axes *axes, const struct store *store);
+    /* Behind each step, with the plan's estimate in use. */
+    void (*memory)(void *arg, int32_t rank, int64_t step, const struct arenas *arenas,
+                   const MemoryUse *use);
     /* Behind the last step: weights and moments. */
     void (*state)(void *arg, int32_t rank, int64_t step, const struct param_table *table,
                   const struct axes *axes, const struct store *store);

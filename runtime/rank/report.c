@@ -55,6 +55,20 @@ int report_phase(struct report *r, int64_t step, const char *phase, struct error
     return link_send(r->link, &up, err);
 }
 
+int report_memory(struct report *r, int64_t step, MemoryUse *use, struct error *err)
+{
+    Progress progress = PROGRESS__INIT;
+    progress.has_rank = progress.has_step = 1;
+    progress.rank = r->start->rank;
+    progress.step = step;
+    progress.phase = (char *)r->phase;
+    progress.memory = use;
+    RankUp up = RANK_UP__INIT;
+    up.body_case = RANK_UP__BODY_PROGRESS;
+    up.progress = &progress;
+    return link_send(r->link, &up, err);
+}
+
 /* A line for people: the first and the last step, and one a second between them. */
 static void print_line(struct report *r, int64_t step, const StepMetrics *m)
 {
@@ -140,12 +154,13 @@ int report_export(struct report *r, const char *dir, struct error *err)
     return link_send(r->link, &up, err);
 }
 
-int report_done(struct report *r, int64_t step, bool paused, struct error *err)
+int report_done(struct report *r, int64_t step, bool paused, MemoryUse *use, struct error *err)
 {
     RankDone done = RANK_DONE__INIT;
     done.has_paused = done.has_step = 1;
     done.paused = paused;
     done.step = step;
+    done.memory = use;
     RankUp up = RANK_UP__INIT;
     up.body_case = RANK_UP__BODY_DONE;
     up.done = &done;

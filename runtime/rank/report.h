@@ -28,6 +28,8 @@ struct step_result {
     double tokens, attended;
     int64_t duration_ns;
 };
+/* Every rank's own, as Progress. */
+int report_memory(struct report *r, int64_t step, MemoryUse *use, struct error *err);
 /* Rank 0 only; on others nothing happens. */
 int report_step(struct report *r, int64_t step, const struct step_result *result,
                 struct error *err);
@@ -37,7 +39,7 @@ int report_checkpoint(struct report *r, int64_t step, const char *dir, int64_t s
                       double loss, struct error *err);
 /* dir: below the job folder. */
 int report_export(struct report *r, const char *dir, struct error *err);
-int report_done(struct report *r, int64_t step, bool paused, struct error *err);
+int report_done(struct report *r, int64_t step, bool paused, MemoryUse *use, struct error *err);
 int report_fault(struct report *r, const char *message, bool retryable, struct error *err);
 
 #endif

@@ -13,12 +13,12 @@ struct saver {
     char parent[1024];         /* JOB/ckpt */
     struct stream *stream;     /* owned */
     struct ckpt_state state;   /* what is written: live, or the snapshot */
-    void *snapshot;            /* owned; NULL = state is live */
+    void *snapshot;            /* of the arenas; NULL = state is live */
     struct flat_range *ranges; /* owned; of the snapshot's parts */
     struct ckpt_meta meta;     /* of the save under way */
     /* Written on the stream's thread, read after its sync. */
     struct ckpt_save *save; /* owned; between the steps of a save */
-    double *num_failed;     /* owned; over all ranks, after an exchange */
+    double *num_failed;     /* of the arenas; over all ranks, after an exchange */
     struct error failure;
     bool is_others;         /* it is the failure of others alone */
     char newest[1024 + 64]; /* what this rank committed last */
@@ -39,7 +39,6 @@ static void use_snapshot(struct saver *s, struct ckpt_part *part, int64_t first)
 /* One piece of memory for the copies of all parts that there are. */
 static int alloc_snapshot(struct saver *s, struct error *err)
 {
-    struct device *dev = s->options.dev;
     struct ckpt_state *state = &s->state;
     size_t num_ranges = state->owned != NULL ? (size_t)state->num_owned : 1;
     s->ranges = calloc(num_ranges + 1, sizeof(*s->ranges));
@@ -48,10 +47,9 @@ static int alloc_snapshot(struct saver *s, struct error *err)
     int64_t numel = ckpt_copy_layout(state, s->ranges);
     int64_t num_parts = state->exp_avg.data != NULL ? 3 : 1;
     size_t bytes = (size_t)(numel * num_parts) * dtype_size(state->dtype);
-    s->snapshot = dev->ops->alloc(dev, bytes > 0 ? bytes : 1, MEM_HOST);
+    s->snapshot = arenas_take(s->options.arenas, ARENA_SNAPSHOT, bytes, false, err);
     if (s->snapshot == NULL)
-        return error_set(err, ERR_RESOURCE_EXHAUSTED,
-                         "no memory to copy the state for saving (%zu bytes)", bytes);
+        return -1;
     use_snapshot(s, &state->weights, 0);
     use_snapshot(s, &state->exp_avg, numel);
     use_snapshot(s, &state->exp_avg_sq, 2 * numel);
@@ -66,11 +64,9 @@ int saver_new(struct saver **out, const struct saver_options *options, struct er
     s->options = *options;
     s->state = options->live;
     struct device *dev = options->dev;
-    s->num_failed = dev->ops->alloc(dev, sizeof(*s->num_failed), MEM_HOST);
-    if (s->num_failed == NULL) {
-        error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the saver");
+    s->num_failed = arenas_take(options->arenas, ARENA_HOST, sizeof(*s->num_failed), false, err);
+    if (s->num_failed == NULL)
         goto fail;
-    }
     if (!fs_join(s->parent, sizeof(s->parent), options->job_dir, "ckpt")) {
         error_set(err, ERR_INVALID_ARGUMENT, "%s: path too long", options->job_dir);
         goto fail;
@@ -94,10 +90,6 @@ void saver_free(struct saver *s)
         dev->ops->stream_sync(dev, s->stream, NULL);
         dev->ops->stream_free(dev, s->stream);
     }
-    if (s->snapshot != NULL)
-        dev->ops->free(dev, s->snapshot);
-    if (s->num_failed != NULL)
-        dev->ops->free(dev, s->num_failed);
     ckpt_save_free(s->save);
     free(s->ranges);
     free(s);

@@ -10,6 +10,7 @@
 
 #include "runtime/ckpt/ckpt.h"
 #include "runtime/comm/comm.h"
+#include "runtime/parallel/arenas.h"
 #include "runtime/rank/report.h"
 
 struct saver;
@@ -17,6 +18,7 @@ struct saver;
 struct saver_options {
     struct device *dev;
     struct stream *compute;
+    struct arenas *arenas;     /* for the copy */
     struct comm *comm;         /* of all ranks, for the saver alone; NULL with one rank */
     struct report *report;     /* borrowed */
     const char *job_dir;       /* borrowed */

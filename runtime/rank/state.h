@@ -30,6 +30,7 @@ struct rank {
     struct comm_host_world *world; /* NULL with one rank */
     const char *hosts[COMM_HOST_MAX_RANKS];
     struct axes axes;
+    struct arenas *arenas; /* all its memory */
 
     enum dtype dtype;
     int32_t num_units;

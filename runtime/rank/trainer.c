@@ -7,6 +7,7 @@
 #include "plan/spec_check.h"
 #include "runtime/optim/clip.h"
 #include "runtime/optim/lr.h"
+#include "runtime/rank/measure.h"
 #include "runtime/rank/nonfinite.h"
 #include "runtime/rank/words.h"
 
@@ -197,8 +198,28 @@ static int show_state(struct rank *r, struct error *err)
     return 0;
 }
 
+/* Behind the first step of an attempt all that a step takes has been taken. */
+static int tell_memory(struct rank *r, struct error *err)
+{
+    MemoryUse use;
+    measure_memory(r, &use);
+    measure_log(&use);
+    return report_memory(r->report, r->step, &use, err);
+}
+
+static void show_memory(struct rank *r)
+{
+    const struct rank_observer *o = r->options->observer;
+    MemoryUse use;
+    if (o == NULL || o->memory == NULL)
+        return;
+    measure_memory(r, &use);
+    o->memory(o->arg, r->idx, r->step, r->arenas, &use);
+}
+
 int trainer_run(struct rank *r, bool *paused, struct error *err)
 {
+    int64_t first = r->step + 1;
     *paused = false;
     while (r->step < r->plan->total_steps && !*paused) {
         struct step s = {.number = r->step + 1};
@@ -206,8 +227,10 @@ int trainer_run(struct rank *r, bool *paused, struct error *err)
             report_phase(r->report, r->step, "train", err) != 0 || run_step(r, &s, err) != 0)
             return -1;
         r->step = s.number;
-        if (report_step(r->report, s.number, &s.result, err) != 0 || save_if_due(r, &s, err) != 0)
+        if (report_step(r->report, s.number, &s.result, err) != 0 ||
+            (s.number == first && tell_memory(r, err) != 0) || save_if_due(r, &s, err) != 0)
             return -1;
+        show_memory(r);
         *paused = s.boundary == BOUNDARY_STOP && s.number < r->plan->total_steps;
     }
     if (show_state(r, err) != 0)

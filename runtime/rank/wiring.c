@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/memory.h"
 #include "plan/mesh.h"
 #include "plan/plan.h"
 #include "plan/spec_check.h"
@@ -63,7 +64,7 @@ static int open_store(struct rank *r, struct error *err)
         .kernels = r->kernels,
         .compute = r->compute,
         .axes = &r->axes,
-        .world = r->world,
+        .arenas = r->arenas,
         .plan = r->plan,
         .stage = r->stage,
         .table = &r->table,
@@ -73,21 +74,18 @@ static int open_store(struct rank *r, struct error *err)
     return store_new(&r->store, &options, err);
 }
 
+_Static_assert(WORD_RANKS <= MEMORY_WORDS, "the plan counts the words of a step");
+
 static int open_words(struct rank *r, struct error *err)
 {
     size_t bytes = (size_t)(WORD_RANKS + r->axes.num_ranks) * sizeof(*r->words);
-    r->words = r->world != NULL ? comm_host_alloc(r->world, bytes)
-                                : r->dev->ops->alloc(r->dev, bytes, MEM_DEVICE);
+    r->words = arenas_take(r->arenas, ARENA_WORDS, bytes, true, err);
+    if (r->words == NULL)
+        return -1;
     r->grads_at = calloc(r->stage->n_buckets, sizeof(*r->grads_at));
-    if (r->words == NULL || r->grads_at == NULL)
-        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the sums of a step");
+    if (r->grads_at == NULL)
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the list of buckets");
     return 0;
-}
-
-static void *alloc_summed(void *arg, size_t bytes)
-{
-    struct rank *r = arg;
-    return comm_host_alloc(r->world, bytes);
 }
 
 static int open_model(struct rank *r, struct error *err)
@@ -113,8 +111,7 @@ static int open_model(struct rank *r, struct error *err)
         .stream = r->compute,
         .tp = &tp,
         .trains = true,
-        .alloc_summed = r->world != NULL ? alloc_summed : NULL,
-        .alloc_arg = r,
+        .arenas = r->arenas,
     };
     return model_new(&r->model, &options, err);
 }
@@ -158,6 +155,7 @@ static int open_feed(struct rank *r, struct error *err)
         .roots = &roots,
         .dev = r->dev,
         .compute = r->compute,
+        .arenas = r->arenas,
     };
     return feed_open(&r->feed, &options, err);
 }
@@ -168,6 +166,7 @@ static int open_saver(struct rank *r, struct error *err)
     struct saver_options options = {
         .dev = r->dev,
         .compute = r->compute,
+        .arenas = r->arenas,
         .comm = r->axes.save,
         .report = r->report,
         .job_dir = r->options->start->job_dir,
@@ -185,6 +184,7 @@ static int open_saver(struct rank *r, struct error *err)
 int wiring_open(struct rank *r, struct error *err)
 {
     if (find_place(r, err) != 0 || open_device(r, err) != 0 || open_axes(r, err) != 0 ||
+        arenas_open(&r->arenas, r->plan->memory, r->dev, r->world, err) != 0 ||
         open_store(r, err) != 0 || open_words(r, err) != 0 || open_feed(r, err) != 0 ||
         open_model(r, err) != 0 || open_saver(r, err) != 0)
         return -1;
@@ -201,12 +201,9 @@ void wiring_close(struct rank *r)
     feed_close(r->feed);
     axes_close(&r->axes);
     free(r->grads_at);
-    if (r->dev != NULL) {
-        if (r->world == NULL && r->words != NULL)
-            r->dev->ops->free(r->dev, r->words);
-        if (r->compute != NULL)
-            r->dev->ops->stream_free(r->dev, r->compute);
-    }
+    arenas_free(r->arenas);
+    if (r->dev != NULL && r->compute != NULL)
+        r->dev->ops->stream_free(r->dev, r->compute);
     comm_host_close(r->world);
     if (r->dev != NULL)
         r->dev->ops->close(r->dev);

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "plan/plan.h"
 #include "record.h"
 #include "shapes.h"
 #include "tests/effort.h"
@@ -55,6 +56,7 @@ static void run_with(struct run *r, const struct gang_spec *spec, int32_t thread
 {
     run_prepare(r, spec);
     r->plan->threads_per_rank = threads;
+    assert_int_equal(plan_set_memory(r->plan, NULL), 0);
     run_go(r, words);
 }
 

@@ -65,12 +65,14 @@ static void *run_share(void *arg)
     if (num_ranks > 1)
         ASSERT(comm_host_open(&world, s->segment_fd, s->rank, num_ranks, 60000, &err) == 0);
     ASSERT(axes_open(&axes, s->plan, s->rank, world, dev, &err) == 0);
+    struct arenas *arenas;
+    ASSERT(arenas_open(&arenas, NULL, dev, world, &err) == 0);
     struct store_options store_options = {
         .dev = dev,
         .kernels = kernels,
         .compute = stream,
         .axes = &axes,
-        .world = world,
+        .arenas = arenas,
         .plan = s->plan,
         .stage = s->plan->stages[0],
         .table = &table,
@@ -112,6 +114,7 @@ static void *run_share(void *arg)
 
     store_free(store);
     model_free(model);
+    arenas_free(arenas);
     axes_close(&axes);
     comm_host_close(world);
     dev->ops->free(dev, loss);

@@ -43,11 +43,6 @@ struct param_table solo_table(ModelConfig *config, int32_t tensor, bool sequence
     return table;
 }
 
-static void *alloc_summed(void *arg, size_t bytes)
-{
-    return comm_host_alloc(arg, bytes);
-}
-
 static void open_comm(struct solo *s, const struct solo_options *o, int32_t tensor)
 {
     struct error err = {0};
@@ -61,6 +56,7 @@ static void open_comm(struct solo *s, const struct solo_options *o, int32_t tens
 static void open_model(struct solo *s, const struct solo_options *o, int32_t tensor)
 {
     struct error err = {0};
+    check(arenas_open(&s->arenas, NULL, s->dev, s->world, &err), &err);
     const struct tp tp = {
         .comm = s->comm,
         .stream = s->stream,
@@ -80,8 +76,7 @@ static void open_model(struct solo *s, const struct solo_options *o, int32_t ten
         .stream = s->stream,
         .tp = tensor > 1 ? &tp : NULL,
         .trains = o->trains,
-        .alloc_summed = tensor > 1 ? alloc_summed : NULL,
-        .alloc_arg = s->world,
+        .arenas = s->arenas,
     };
     check(model_new(&s->model, &options, &err), &err);
     model_bind_whole(s->model, s->weights, s->grads);
@@ -110,6 +105,7 @@ void solo_close(struct solo *s)
 {
     const struct device_ops *ops = s->dev->ops;
     model_free(s->model);
+    arenas_free(s->arenas);
     if (s->comm != NULL)
         s->comm->ops->free(s->comm);
     comm_host_close(s->world);

@@ -24,6 +24,7 @@ struct solo {
     struct stream *stream;
     struct comm_host_world *world;
     struct comm *comm;
+    struct arenas *arenas;
     struct param_table table;
     enum dtype dtype;
     void *weights, *grads; /* flat */

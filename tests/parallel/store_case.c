@@ -33,6 +33,7 @@ struct rank {
     struct stream *compute;
     struct comm_host_world *world;
     struct axes axes;
+    struct arenas *arenas;
     struct store *store;
     double *weights[MAX_BUCKETS], *grads[MAX_BUCKETS]; /* as bound */
     double *words;
@@ -117,14 +118,14 @@ static int open_rank(struct rank *r)
     if (num_ranks > 1 &&
         comm_host_open(&r->world, r->fd, r->idx, num_ranks, c->spec.deadline_ms, &r->err) != 0)
         return -1;
-    if (open_axes(r) != 0)
+    if (open_axes(r) != 0 || arenas_open(&r->arenas, NULL, r->dev, r->world, &r->err) != 0)
         return -1;
     struct store_options options = {
         .dev = r->dev,
         .kernels = kernels,
         .compute = r->compute,
         .axes = &r->axes,
-        .world = r->world,
+        .arenas = r->arenas,
         .plan = &c->plan,
         .stage = &c->plan_stage,
         .table = &c->table,
@@ -149,6 +150,7 @@ static void close_rank(struct rank *r)
     if (r->compute != NULL)
         r->dev->ops->stream_sync(r->dev, r->compute, NULL);
     store_free(r->store);
+    arenas_free(r->arenas);
     for (int32_t i = 0; i < r->num_passes; i++)
         free(r->passes[i]);
     struct comm *comms[] = {r->axes.tensor,   r->axes.kv_replicas, r->axes.shard,

@@ -117,7 +117,7 @@ static void saved_tensors_add_up_to_the_closed_form(void **state)
     (void)state;
     ModelConfig c = llama(32, 4096, 14336, 32, 8, 128256);
     struct family_saved saved[FAMILY_SAVED_MAX];
-    size_t num = family_find("llama")->saved(&c, saved);
+    size_t num = family_find("llama")->saved(&c, FAMILY_FUSED, saved);
     int64_t activations = 0, stats = 0;
     for (size_t i = 0; i < num; i++) {
         *(saved[i].stat ? &stats : &activations) += saved[i].width;

@@ -88,8 +88,10 @@ static void activations_add_up_from_the_saved_tensors(void **state)
     assert_int_equal(m.logits_bytes, rows * 4 * 128256);
     assert_int_equal(m.total_bytes, m.params_bytes + m.grads_bytes + m.optimizer_bytes +
                                         m.activations_bytes + m.logits_bytes + m.snapshot_bytes +
-                                        m.overhead_bytes);
-    assert_true(m.overhead_bytes >= rows * 4 * block + MEMORY_FIXED_BYTES);
+                                        m.backward_bytes + m.overhead_bytes);
+    /* Three rows of the residual stream's gradients, and those of an MLP's hidden row. */
+    assert_int_equal(m.backward_bytes, rows * 4 * (3 * 4096 + 14336));
+    assert_int_equal(m.overhead_bytes, MEMORY_FIXED_BYTES);
 }
 
 /* Saving in the background needs a copy of what is saved; where only the last state is saved, or in

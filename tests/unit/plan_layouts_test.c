@@ -204,9 +204,10 @@ static void check_stages(const Plan *p)
 
 static void check_memory(const MemoryEstimate *m)
 {
-    const int64_t parts[] = {m->params_bytes,      m->grads_bytes,   m->optimizer_bytes,
-                             m->activations_bytes, m->logits_bytes,  m->overhead_bytes,
-                             m->snapshot_bytes,    m->gathered_bytes};
+    const int64_t parts[] = {m->params_bytes,      m->grads_bytes,    m->optimizer_bytes,
+                             m->activations_bytes, m->logits_bytes,   m->overhead_bytes,
+                             m->snapshot_bytes,    m->gathered_bytes, m->backward_bytes,
+                             m->exchange_bytes,    m->workspace_bytes};
     int64_t sum = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         assert_true(parts[i] >= 0);

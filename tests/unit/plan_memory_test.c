@@ -177,6 +177,7 @@ static void be_gpt(int64_t layers, int64_t d, int64_t h, int64_t seq_len)
 static void gpt_activations_have_their_closed_form(void **state)
 {
     (void)state;
+    const enum family_attention attention = FAMILY_UNFUSED_WITH_DROPOUT;
     be_gpt(2, 128, 8, 64);
     c->training.micro_batch_size = 3;
     double tbd = 64.0 * 3 * 128, htt = 8.0 * 64 * 64 * 3, cheap;
@@ -184,14 +185,16 @@ static void gpt_activations_have_their_closed_form(void **state)
         double n = (double)t;
         c->layout.tensor = t;
         c->layout.sequence_parallel = 0;
-        assert_true(memory_block_bytes(&c->config, &c->spec, &cheap) ==
+        assert_true(memory_block_bytes(&c->config, &c->spec, attention, &cheap) ==
                     (10 + 24 / n) * tbd + 5 * htt / n);
         assert_true(cheap == 5 * htt / n);
         c->layout.sequence_parallel = 1;
-        assert_true(memory_block_bytes(&c->config, &c->spec, &cheap) == (34 * tbd + 5 * htt) / n);
+        assert_true(memory_block_bytes(&c->config, &c->spec, attention, &cheap) ==
+                    (34 * tbd + 5 * htt) / n);
     }
     c->layout.context = 2;
-    assert_true(memory_block_bytes(&c->config, &c->spec, &cheap) == (34 * tbd + 5 * htt) / 16);
+    assert_true(memory_block_bytes(&c->config, &c->spec, attention, &cheap) ==
+                (34 * tbd + 5 * htt) / 16);
 }
 
 /* Llama in bf16 with fused attention, a token: 8 D + 4 H dh + 4 K dh + 6 F + 4 H bytes, and two
@@ -199,16 +202,17 @@ static void gpt_activations_have_their_closed_form(void **state)
 static void llama_activations_have_their_closed_form(void **state)
 {
     (void)state;
+    const enum family_attention attention = FAMILY_FUSED;
     plan_case_config(c, 32, 4096, 14336, 32, 8, 128256);
     c->training.precision = (char *)"bf16";
     c->training.seq_len = 8192;
     double cheap, a_token = 8.0 * 4096 + 4.0 * 4096 + 4.0 * 1024 + 6.0 * 14336 + 4.0 * 32 + 8;
-    assert_true(memory_block_bytes(&c->config, &c->spec, &cheap) == 8192 * a_token);
+    assert_true(memory_block_bytes(&c->config, &c->spec, attention, &cheap) == 8192 * a_token);
     /* Fewer KV heads than tensor ranks: each rank keeps one. */
     c->layout.tensor = 16;
     c->layout.sequence_parallel = 1;
     a_token = (8.0 * 4096 + 4.0 * 4096 + 6.0 * 14336 + 4.0 * 32 + 8) / 16 + 4.0 * 128;
-    assert_true(memory_block_bytes(&c->config, &c->spec, &cheap) == 8192 * a_token);
+    assert_true(memory_block_bytes(&c->config, &c->spec, attention, &cheap) == 8192 * a_token);
 }
 
 /* Sequence parallel and selective recomputation save about five times over tensor parallel alone:
@@ -221,7 +225,8 @@ static void sequence_parallel_and_selective_recomputation_save_five_times(void *
     c->layout.tensor = 8;
     for (size_t i = 0; i < 4; i++) {
         be_gpt(models[i][0], models[i][1], models[i][2], 2048);
-        struct memory_load load = {.num_layers = models[i][0]};
+        struct memory_load load = {.num_layers = models[i][0],
+                                   .attention = FAMILY_UNFUSED_WITH_DROPOUT};
         RecomputeSpec recompute = RECOMPUTE_SPEC__INIT;
         c->training.recompute = &recompute;
         MemoryEstimate before, after;
@@ -240,6 +245,7 @@ static void sequence_parallel_and_selective_recomputation_save_five_times(void *
 static void full_recomputation_keeps_inputs(void **state)
 {
     (void)state;
+    const enum family_attention attention = FAMILY_FUSED;
     plan_case_config(c, 32, 4096, 14336, 32, 8, 128256);
     c->training.precision = (char *)"bf16";
     c->training.seq_len = 1024;
@@ -247,7 +253,7 @@ static void full_recomputation_keeps_inputs(void **state)
     recompute.mode = (char *)"full";
     c->training.recompute = &recompute;
     struct memory_load load = {.num_layers = 32};
-    double cheap, block = memory_block_bytes(&c->config, &c->spec, &cheap);
+    double cheap, block = memory_block_bytes(&c->config, &c->spec, attention, &cheap);
     for (int64_t k = 1; k <= 32; k *= 4) {
         MemoryEstimate m;
         recompute.every = k;

@@ -1,0 +1,13 @@
+# What ranks take against what the plan said. Calls of the heap are counted.
+tandem_test(memory_truth_test ${CMAKE_SOURCE_DIR}/tests/parallel/memory_truth_test.c test_gang)
+target_link_options(memory_truth_test PRIVATE
+  LINKER:--wrap=malloc,--wrap=calloc,--wrap=aligned_alloc)
+set_tests_properties(memory_truth_test PROPERTIES TIMEOUT 900)
+
+# The same of programs. A sanitizer's own memory is none of theirs.
+if(NOT TANDEM_SANITIZE)
+  add_test(NAME memory_process_test
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/parallel/memory_process_test.py)
+  set_tests_properties(memory_process_test PROPERTIES TIMEOUT 900
+    ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+endif()
