@@ -93,8 +93,8 @@ void plan_add_notes(Plan *plan)
     if (t->lr_schedule && t->lr_schedule->warmup_steps > plan->total_steps) {
         plan_add_note(
             plan,
-            "the rate never reaches lr: training.lr_schedule.warmup_steps is %lld, the run has "
-            "%lld steps",
+            "the rate never reaches lr: training.lr_schedule.warmup_steps is %lld, the run ends "
+            "at step %lld",
             (long long)t->lr_schedule->warmup_steps, (long long)plan->total_steps);
     }
     add_dropout_note(plan);

@@ -151,7 +151,7 @@ static int check_tensor(const struct parse *p, const struct st_tensor *t, uint64
     if (t->begin > t->end || t->end > data_bytes) {
         return error_set(p->j.err, ERR_INVALID_ARGUMENT,
                          "%s: tensor \"%s\": data_offsets [%llu, %llu] outside the %llu data bytes "
-                         "of the file",
+                         "of the file: it is cut off or damaged",
                          p->j.name, t->name, (unsigned long long)t->begin,
                          (unsigned long long)t->end, (unsigned long long)data_bytes);
     }
