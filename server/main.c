@@ -464,6 +464,7 @@ int main(int argc, char **argv)
     sigaddset(&signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error that has a name */
     raise_limits();
     secrecy_guard_memory();
     secrecy_cut_environment(d.options.config ? d.options.config->pass_env : NULL,

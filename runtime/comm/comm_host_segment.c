@@ -82,7 +82,12 @@ static int segment_make(int fd, int32_t num_ranks, size_t area_bytes, struct err
 {
     size_t bytes = comm_host_segment_bytes(num_ranks, area_bytes);
     if (ftruncate(fd, (off_t)bytes) != 0) {
-        return error_errno(err, errno, "shared segment of %zu bytes", bytes);
+        return errno == EFBIG ? error_set(err, ERR_RESOURCE_EXHAUSTED,
+                                          "the ranks' shared memory of %zu bytes counts as a file, "
+                                          "and files are limited to less here: raise that limit "
+                                          "(ulimit -f, LimitFSIZE=)",
+                                          bytes)
+                              : error_errno(err, errno, "shared segment of %zu bytes", bytes);
     }
     void *head = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (head == MAP_FAILED) {

@@ -413,6 +413,7 @@ static int open_all(struct node *n, struct error *err)
     sigaddset(&stop_set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &stop_set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error that has a name */
     n->signal_fd = signalfd(-1, &stop_set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (n->signal_fd < 0) {
         return error_errno(err, errno, "watch for signals");

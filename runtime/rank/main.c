@@ -85,6 +85,7 @@ int main(int argc, char **argv)
     /* A rank never outlives its parent. If the parent is gone already, the link is closed. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error that has a name */
     struct error err = {0};
     struct link *link;
     if (link_new(&link, LINK_FD, &err) != 0) {

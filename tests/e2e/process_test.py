@@ -3,6 +3,7 @@
 won't end. The numbers in brackets are those of the scenarios that other job servers got wrong."""
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -250,6 +251,20 @@ class Ends(ProcessCase):
         self.assertEqual(self.s.get(job).cause, "restarts-spent")
         self.assertIn("tandem-node is gone and took the gang with it (restart 1 of 1",
                       self.told(job))
+
+    # A shell's `ulimit -f`, or a service's LimitFSIZE, holds for what the ranks share as well; the
+    # kernel's way to say so is a signal.
+    def test_a_limit_of_file_sizes_is_told_and_kills_nobody(self):
+        limit, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.prlimit(self.s.process.pid, resource.RLIMIT_FSIZE, (32 << 20, hard))
+        job = self.s.submit(self.s.spec("one", devices=2, max_restarts=0))
+        self.s.wait_state(job, "FAILED")
+        self.assertIn("files are limited to less here: raise that limit (ulimit -f, LimitFSIZE=)",
+                      self.s.get(job).message)
+        resource.prlimit(self.s.process.pid, resource.RLIMIT_FSIZE, (limit, hard))
+        again = self.s.submit(self.s.spec("two", steps=2, devices=2))
+        self.s.wait_state(again, "SUCCEEDED")
+        self.check_alone()
 
 
 class Logs(ProcessCase):
