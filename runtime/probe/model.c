@@ -163,8 +163,9 @@ static int check_folder(const char *dir, const struct st_folder *folder, const M
     if (faults.num == 1) {
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: tensor %s", dir, faults.first);
     }
-    return error_set(err, ERR_INVALID_ARGUMENT, "%s: tensor %s; %lld more tensors are wrong", dir,
-                     faults.first, (long long)faults.num - 1);
+    return error_set(err, ERR_INVALID_ARGUMENT, "%s: tensor %s; %lld more %s wrong", dir,
+                     faults.first, (long long)faults.num - 1,
+                     faults.num == 2 ? "tensor is" : "tensors are");
 }
 
 /* ---- */

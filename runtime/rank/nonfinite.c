@@ -84,6 +84,12 @@ static int exchange(struct rank *r, enum verdict verdict, double *verdicts, stru
     return words_get(r, WORD_RANKS, verdicts, num, err);
 }
 
+/* For a reader: a NaN has no sign. */
+static double readable(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
+
 int nonfinite_explain(struct rank *r, const struct step *s, struct error *err)
 {
     const struct step_result *result = &s->result;
@@ -96,8 +102,8 @@ int nonfinite_explain(struct rank *r, const struct step *s, struct error *err)
         if (verdicts[i] != FINITE)
             return error_set(err, ERR_OUT_OF_RANGE,
                              "the %s is not finite on rank %d (loss %g, gradient norm %g); %s",
-                             verdicts[i] == LOSS_NOT_FINITE ? "loss" : "gradient", i, result->loss,
-                             result->grad_norm,
+                             verdicts[i] == LOSS_NOT_FINITE ? "loss" : "gradient", i,
+                             readable(result->loss), readable(result->grad_norm),
                              s->number > 1
                                  ? "a lower learning rate or a smaller clip_grad_norm (0 = off) "
                                    "may help"
@@ -106,5 +112,5 @@ int nonfinite_explain(struct rank *r, const struct step *s, struct error *err)
     return error_set(err, ERR_OUT_OF_RANGE,
                      "the gradient summed over all ranks is not finite (loss %g, gradient norm "
                      "%g), each rank's own is",
-                     result->loss, result->grad_norm);
+                     readable(result->loss), readable(result->grad_norm));
 }

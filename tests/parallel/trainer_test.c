@@ -335,7 +335,7 @@ static void write_bad_model(const char *dir, int64_t token)
     size_t len;
     struct error err = {0};
     struct st_header header;
-    const double nan_number = NAN;
+    const double nan_number = -NAN; /* the sign that a processor's own has */
     const float bad = (float)nan_number;
     assert_int_equal(fs_mkdirs(dir, 0700, &err), 0);
     fs_join(path, sizeof(path), dir, "config.json");
@@ -370,7 +370,7 @@ static void expect_not_finite(struct gang_spec spec, const char *dir)
         assert_int_equal(g.ranks[i].rc, -1);
         assert_false(g.ranks[i].retryable);
         assert_non_null(strstr(g.ranks[i].fault, "step 1"));
-        if (strstr(g.ranks[i].fault, words) == NULL)
+        if (strstr(g.ranks[i].fault, words) == NULL || strstr(g.ranks[i].fault, "-nan") != NULL)
             fail_msg("data 2, tensor %d, ZeRO-%d: rank %d: %s", (int)spec.tensor,
                      (int)spec.zero_stage, i, g.ranks[i].fault);
     }

@@ -309,7 +309,7 @@ static void a_wrong_shape_is_named_with_both_shapes(void **state)
     write_config("\"vocab_size\": 256", "\"vocab_size\": 300");
     assert_refused(probe_model_dir(tmp),
                    "tensor model.embed_tokens.weight has shape [256, 64], config.json asks for "
-                   "[300, 64]; 1 more tensor");
+                   "[300, 64]; 1 more tensor is wrong");
 }
 
 /* A layer too many would be dropped in silence. */
