@@ -135,7 +135,7 @@ void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSp
     struct memory_parts p;
     memory_parts_of(&p, config, spec, load);
     double fixed = load->gpu ? (double)MEMORY_FIXED_GPU_BYTES + sum_of(&p) * MEMORY_FRAGMENTATION
-                             : (double)MEMORY_FIXED_BYTES;
+                             : (double)MEMORY_FIXED_BYTES + p.heap;
     memory_estimate__init(out);
     out->has_params_bytes = out->has_grads_bytes = out->has_optimizer_bytes = 1;
     out->has_activations_bytes = out->has_logits_bytes = out->has_overhead_bytes = 1;

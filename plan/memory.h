@@ -5,9 +5,9 @@
  *
  * Of a layout that can be run, on CPU devices, all but the overhead is to the byte what the ranks
  * set aside (MemoryEstimate.arenas) and a bound of the communicators' staging: a rank gives out no
- * more than that. Overhead, as stated: a fixed size for program, libraries, stacks and heap
- * (MEMORY_ FIXED_BYTES); on a GPU one for context, libraries and workspace, and 2 % for
- * fragmentation. */
+ * more than that. Overhead, as stated: the rows of packed data that are kept while they are read,
+ * and a fixed size for program, libraries, stacks and heap (MEMORY_ FIXED_BYTES); on a GPU one for
+ * context, libraries and workspace, and 2 % for fragmentation. */
 #ifndef TANDEM_PLAN_MEMORY_H
 #define TANDEM_PLAN_MEMORY_H
 

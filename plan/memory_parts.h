@@ -14,6 +14,7 @@ struct memory_parts {
     double summed, words, staging;
     double workspace, batch, host;
     double snapshot;
+    double heap; /* of the data's reader */
 };
 
 void memory_parts_of(struct memory_parts *out, const ModelConfig *config, const JobSpec *spec,

@@ -106,7 +106,7 @@ static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64
     };
     struct buf list = {0}, mend = {0};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        if (parts[i].bytes > 0) {
+        if (parts[i].bytes > m->total_bytes / 1000) { /* what matters */
             buf_printf(&list, "%s%s %.2f", list.len ? ", " : "", parts[i].name, gb(parts[i].bytes));
         }
     }

@@ -76,7 +76,7 @@ static char *allocate(struct arenas *a, ArenaKind kind, size_t bytes, bool share
 
 static int set_aside(struct arenas *a, const Arena *planned, struct error *err)
 {
-    int kind = planned->kind;
+    int kind = (int)planned->kind;
     if (kind <= 0 || kind >= ARENAS_MAX || planned->bytes < 0 || a->pieces[kind].planned ||
         (planned->shared && a->world == NULL))
         return error_set(err, ERR_INVALID_ARGUMENT, "the plan's memory for %s makes no sense",

@@ -147,6 +147,74 @@ static void what_is_summed_lies_in_the_shared_segment(void **state)
                      (16 * 64 * 4 + words + 4095) / 4096 * 4096 + MEMORY_COMM_BYTES);
 }
 
+static int64_t arena_bytes(const MemoryEstimate *m, ArenaKind first, ArenaKind last)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < m->n_arenas; i++) {
+        ArenaKind kind = m->arenas[i]->kind;
+        bytes += kind >= first && kind <= last ? m->arenas[i]->bytes : 0;
+    }
+    return bytes;
+}
+
+static void check_arenas(const MemoryEstimate *m)
+{
+    int64_t shared = 0;
+    for (size_t i = 0; i < m->n_arenas; i++) {
+        assert_true(m->arenas[i]->bytes > 0 && m->arenas[i]->bytes % 64 == 0);
+        shared += m->arenas[i]->shared ? m->arenas[i]->bytes : 0;
+    }
+    assert_int_equal(arena_bytes(m, ARENA_WEIGHTS, ARENA_WEIGHTS), m->params_bytes);
+    assert_int_equal(arena_bytes(m, ARENA_GRADS, ARENA_GRADS), m->grads_bytes);
+    assert_int_equal(arena_bytes(m, ARENA_EXP_AVG, ARENA_EXP_AVG_SQ), m->optimizer_bytes);
+    assert_int_equal(arena_bytes(m, ARENA_WEIGHT_SLOTS, ARENA_GRAD_SLOTS), m->gathered_bytes);
+    assert_int_equal(arena_bytes(m, ARENA_ACTIVATIONS, ARENA_ACTIVATIONS), m->activations_bytes);
+    assert_int_equal(arena_bytes(m, ARENA_BACKWARD, ARENA_BACKWARD), m->backward_bytes);
+    assert_int_equal(arena_bytes(m, ARENA_LOGITS, ARENA_LOGITS), m->logits_bytes);
+    assert_int_equal(arena_bytes(m, ARENA_SNAPSHOT, ARENA_SNAPSHOT), m->snapshot_bytes);
+    assert_int_equal(arena_bytes(m, ARENA_WORKSPACE, ARENA_HOST), m->workspace_bytes);
+    assert_true(arena_bytes(m, ARENA_SUMMED, ARENA_WORDS) <= m->exchange_bytes);
+    /* The segment has room for them, and hardly more. */
+    if (m->shared_bytes > 0) {
+        int64_t room = m->shared_bytes - MEMORY_COMM_BYTES;
+        assert_true(shared <= room && room - shared < 4096);
+    }
+}
+
+/* What ranks set aside is the estimate once more, piece by piece, in every layout that can be run;
+ * a plan that is only looked at has none. */
+static void arenas_add_up_to_the_estimate(void **state)
+{
+    (void)state;
+    CheckpointSpec checkpoint = CHECKPOINT_SPEC__INIT;
+    checkpoint.interval = (char *)"10";
+    c->spec.checkpoint = &checkpoint;
+    plan_case_cluster(c, 1, 16, 16, 0);
+    for (int i = 0; i < 4 * 3 * 4; i++) {
+        int64_t data = (int64_t[]){1, 2, 4}[i / 4 % 3], tensor = (int64_t[]){1, 2, 2, 4}[i / 12];
+        c->layout.data = data;
+        c->layout.tensor = tensor;
+        c->layout.sequence_parallel = i / 12 >= 2;
+        c->layout.zero_stage = i % 4;
+        c->layout.shard_size = data == 4 && i % 4 > 0 ? 2 : 0;
+        c->training.global_batch_size = 4 * data;
+        Plan *plan = plan_case_build(c);
+        assert_true(plan->memory->n_arenas > 0);
+        check_arenas(plan->memory);
+        plan__free_unpacked(plan, NULL);
+    }
+    c->layout.zero_stage = 0;
+    c->layout.shard_size = 0;
+    c->layout.data = c->layout.tensor = 1;
+    c->layout.sequence_parallel = 0;
+    c->layout.pipeline = 2;
+    static const struct spec_unbuilt none = {0};
+    c->input.unbuilt = &none;
+    Plan *plan = plan_case_build(c);
+    assert_int_equal(plan->memory->n_arenas, 0);
+    plan__free_unpacked(plan, NULL);
+}
+
 /* Sizes of a job file can be anything: the estimate stops at its cap, it never wraps. */
 static void absurd_sizes_do_not_overflow(void **state)
 {
@@ -303,6 +371,7 @@ int main(void)
         T(activations_add_up_from_the_saved_tensors),
         T(background_saves_need_a_copy),
         T(what_is_summed_lies_in_the_shared_segment),
+        T(arenas_add_up_to_the_estimate),
         T(absurd_sizes_do_not_overflow),
         T(too_little_memory_is_refused_with_the_difference),
         T(ranks_of_a_node_share_its_memory),
