@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -193,6 +194,28 @@ static int open_single(struct st_folder *f, const struct roots *roots, const cha
     return open_files(f, roots, dir, err) == 0 ? merge(f, dir, err) : -1;
 }
 
+/* Neither file is there: weights of another kind are the usual reason. */
+static int no_weights(const struct roots *roots, const char *dir, struct error *err)
+{
+    static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++) {
+        int fd =
+            fs_join(path, sizeof path, dir, pickles[i]) ? roots_open(roots, path, NULL, NULL) : -1;
+        if (fd >= 0) {
+            close(fd);
+            return error_set(err, ERR_NOT_FOUND,
+                             "%s: holds %s and no model.safetensors; pickled weights can run any "
+                             "code and aren't read: convert them in Python, "
+                             "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW, "
+                             "safe_serialization=True)",
+                             dir, pickles[i]);
+        }
+    }
+    return error_set(err, ERR_NOT_FOUND,
+                     "%s: holds neither model.safetensors nor model.safetensors.index.json", dir);
+}
+
 /* model.safetensors where there is one. "Not there" is found out by opening: what lies outside of
  * the roots isn't to be told from what doesn't exist. */
 static int open_folder(struct st_folder *f, const struct roots *roots, const char *dir,
@@ -215,9 +238,7 @@ static int open_folder(struct st_folder *f, const struct roots *roots, const cha
     f->num_files = 0;
     if (roots_read_file(roots, index, INDEX_MAX_BYTES, &text, &len, &why) != 0) {
         if (why.code == ERR_NOT_FOUND) {
-            return error_set(err, ERR_NOT_FOUND,
-                             "%s: holds neither model.safetensors nor model.safetensors.index.json",
-                             dir);
+            return no_weights(roots, dir, err);
         }
         return error_set(err, why.code, "%s", why.text);
     }

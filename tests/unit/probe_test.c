@@ -332,6 +332,20 @@ static void a_truncated_file_is_refused(void **state)
     }
 }
 
+/* What a download often holds: the way out is told. */
+static void pickled_weights_are_refused_with_the_way_to_convert_them(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+    copy_file(TINY, "config.json", SIZE_MAX);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(fs_write_atomic(in_tmp(names[i]), "{}", 2, 0600, NULL), 0);
+        assert_refused(probe_model_dir(tmp), names[i]);
+        assert_refused(probe_model_dir(tmp), "safe_serialization=True");
+        assert_int_equal(unlink(in_tmp(names[i])), 0);
+    }
+}
+
 /* A header length of almost 2^64, or one that the file could hold but no header should have. */
 static void a_huge_header_is_refused(void **state)
 {
@@ -544,6 +558,7 @@ int main(void)
         T(a_wrong_shape_is_named_with_both_shapes),
         T(a_tensor_that_the_model_does_not_know_is_refused),
         T(a_truncated_file_is_refused),
+        T(pickled_weights_are_refused_with_the_way_to_convert_them),
         T(a_huge_header_is_refused),
         T(folders_fifos_and_devices_are_not_read),
         T(an_index_can_not_lead_out_of_its_folder),
