@@ -37,6 +37,23 @@ static int check_rows(const JobSpec *spec, const SourceSpec *source, const DataF
     return 0;
 }
 
+static int too_large_token(const SourceSpec *source, const DataFacts *facts, int64_t vocab_size,
+                           struct error *err)
+{
+    if (facts->max_token_line > 0) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "data.train: %s:%lld: %s holds token %lld, the model's vocab_size is %lld "
+                         "(no line of it holds a larger one)",
+                         source->path, (long long)facts->max_token_line,
+                         facts->max_token_is_label ? "labels" : "input_ids",
+                         (long long)facts->max_token, (long long)vocab_size);
+    }
+    return error_set(err, ERR_FAILED_PRECONDITION,
+                     "data.train: %s holds token %lld, the model's vocab_size is %lld (read as %s)",
+                     source->path, (long long)facts->max_token, (long long)vocab_size,
+                     source->format);
+}
+
 int plan_check_source(const JobSpec *spec, const SourceSpec *source, const DataFacts *facts,
                       const ModelConfig *config, struct error *err)
 {
@@ -46,11 +63,7 @@ int plan_check_source(const JobSpec *spec, const SourceSpec *source, const DataF
                          BYTE_VOCAB - 1, (long long)config->vocab_size);
     }
     if (facts->max_token >= config->vocab_size) {
-        return error_set(err, ERR_FAILED_PRECONDITION,
-                         "data.train: %s holds token %lld, the model's vocab_size is %lld (read as "
-                         "%s)",
-                         source->path, (long long)facts->max_token, (long long)config->vocab_size,
-                         source->format);
+        return too_large_token(source, facts, config->vocab_size, err);
     }
     int64_t seq_len = spec->training->seq_len;
     if (plan_samples_per_epoch(facts, source, seq_len) < 1) {

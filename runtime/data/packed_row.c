@@ -303,9 +303,10 @@ static void finish(struct packed_row *row, bool has_positions)
 {
     const int32_t *id = row->ids.at, *label = row->labels.at, *segment = row->segments.at;
     int32_t *position = row->positions.at;
+    int32_t max_id = 0, max_label = 0;
     int64_t in_document = 0;
     row->num_targets = row->attended = row->num_unshifted = row->num_shifted = 0;
-    row->max_id = row->max_position = 0;
+    row->max_position = 0;
     for (int64_t i = 0; i < row->num_tokens; i++) {
         in_document = i > 0 && segment[i] == segment[i - 1] ? in_document + 1 : 0;
         row->attended += in_document + 1;
@@ -313,12 +314,14 @@ static void finish(struct packed_row *row, bool has_positions)
             position[i] = (int32_t)in_document;
         }
         row->max_position = position[i] > row->max_position ? position[i] : row->max_position;
-        row->max_id = id[i] > row->max_id ? id[i] : row->max_id;
-        row->max_id = label[i] > row->max_id ? label[i] : row->max_id;
+        max_id = id[i] > max_id ? id[i] : max_id;
+        max_label = label[i] > max_label ? label[i] : max_label;
         row->num_targets += label[i] != PACKED_ROW_IGNORED;
         row->num_unshifted += label[i] == id[i];
         row->num_shifted += i + 1 < row->num_tokens && label[i] == id[i + 1];
     }
+    row->max_is_label = max_label > max_id;
+    row->max_id = row->max_is_label ? max_label : max_id;
 }
 
 static int judge(struct packed_row *row, unsigned seen, const struct row_json *j, struct error *err)

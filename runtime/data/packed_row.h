@@ -40,6 +40,7 @@ struct packed_row {
     int64_t num_targets; /* labels that aren't -100 */
     int64_t attended;    /* sum over the tokens of how many of their document each attends to */
     int32_t max_id;      /* of ids and targets */
+    bool max_is_label;   /* none of the ids is as large */
     int32_t max_position;
     /* Targets that are the id at their own place, at the next place. */
     int64_t num_unshifted, num_shifted;

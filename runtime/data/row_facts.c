@@ -23,6 +23,8 @@ static void add(DataFacts *facts, struct totals *t, const struct packed_row *row
     }
     if (row->max_id > facts->max_token) {
         facts->max_token = row->max_id;
+        facts->max_token_line = idx + 1;
+        facts->max_token_is_label = row->max_is_label;
     }
     if (row->max_position > facts->max_position) {
         facts->max_position = row->max_position;
@@ -80,7 +82,7 @@ int row_facts(const struct roots *roots, const char *path, DataFacts *facts, str
     facts->has_size_bytes = facts->has_num_rows = facts->has_scanned_rows = 1;
     facts->has_num_tokens = facts->has_max_token = facts->has_longest_row = 1;
     facts->has_longest_row_line = facts->has_num_targets = facts->has_max_position = 1;
-    facts->has_mean_attended = 1;
+    facts->has_mean_attended = facts->has_max_token_line = facts->has_max_token_is_label = 1;
     facts->size_bytes = row_file_size_bytes(f);
     facts->num_rows = row_file_num_rows(f);
     int rc = scan(f, facts, &t, err);

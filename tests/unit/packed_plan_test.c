@@ -181,7 +181,13 @@ static void rows_that_do_not_fit_the_job_are_refused_at_submit(void **state)
                          "or raise seq_len");
     c->training.seq_len = 12;
     c->config.vocab_size = 50;
-    plan_case_refused(c, "holds token 50, the model's vocab_size is 50");
+    plan_case_refused(c, "train.jsonl:1: labels holds token 50, the model's vocab_size is 50");
+    write_text("{\"input_ids\":[1,2],\"labels\":[2,3]}\n{\"input_ids\":[1,60],\"labels\":[60,3]}\n"
+               "{\"input_ids\":[60],\"labels\":[-100]}");
+    look(&c->data_facts);
+    plan_case_refused(c, "train.jsonl:2: input_ids holds token 60, the model's vocab_size is 50");
+    write_text(three);
+    look(&c->data_facts);
     c->config.vocab_size = 256;
     write_text("{\"input_ids\":[1],\"labels\":[0],\"position_ids\":[12]}");
     look(&c->data_facts);
