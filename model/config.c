@@ -172,7 +172,9 @@ static int read_rest(const struct config_reader *r, ModelConfig *c)
                    config_read_token_id(r, "bos_token_id", &c->bos_token_id,
                                         &c->has_bos_token_id) != 0 ||
                    config_read_token_id(r, "eos_token_id", &c->eos_token_id,
-                                        &c->has_eos_token_id) != 0
+                                        &c->has_eos_token_id) != 0 ||
+                   config_read_token_ids(r, "eos_token_id", &c->eos_token_ids,
+                                         &c->n_eos_token_ids) != 0
                ? -1
                : 0;
 }

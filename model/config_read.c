@@ -1,6 +1,7 @@
 #include "model/config_read.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 int config_read_int(const struct config_reader *r, const char *key, bool required, int64_t *out,
                     protobuf_c_boolean *has)
@@ -55,7 +56,6 @@ int config_read_bool(const struct config_reader *r, const char *key, protobuf_c_
     return 0;
 }
 
-/* A list of end tokens is common; the first stands for it, the file's text keeps them all. */
 int config_read_token_id(const struct config_reader *r, const char *key, int64_t *out,
                          protobuf_c_boolean *has)
 {
@@ -71,6 +71,27 @@ int config_read_token_id(const struct config_reader *r, const char *key, int64_t
     }
     *out = json_integer_value(v);
     *has = 1;
+    return 0;
+}
+
+int config_read_token_ids(const struct config_reader *r, const char *key, int64_t **out,
+                          size_t *num)
+{
+    const json_t *list = json_object_get(r->root, key);
+    size_t n = json_is_array(list) ? json_array_size(list) : 0;
+    if (n == 0) {
+        return 0;
+    }
+    *out = calloc(n, sizeof **out);
+    ASSERT(*out);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v)) {
+            return error_set(r->err, ERR_INVALID_ARGUMENT, "%s: %s[%zu] is not a token id", r->path,
+                             key, i);
+        }
+        (*out)[(*num)++] = json_integer_value(v);
+    }
     return 0;
 }
 

@@ -24,9 +24,12 @@ int config_read_double(const struct config_reader *r, const json_t *object, cons
                        bool required, double *out, protobuf_c_boolean *has);
 int config_read_bool(const struct config_reader *r, const char *key, protobuf_c_boolean *out,
                      protobuf_c_boolean *has);
-/* A list of end tokens is common; the first stands for it, the file's text keeps them all. */
+/* A list of end tokens is common: the first stands for it. */
 int config_read_token_id(const struct config_reader *r, const char *key, int64_t *out,
                          protobuf_c_boolean *has);
+/* All of such a list; none where the key holds a number or nothing. *out: owned by the message. */
+int config_read_token_ids(const struct config_reader *r, const char *key, int64_t **out,
+                          size_t *num);
 
 /* What would change the arithmetic and isn't built. */
 int config_refuse(const struct config_reader *r, const char *key, const char *found,

@@ -11,7 +11,7 @@
 #include "clients/cli/job.h"
 #include "clients/cli/verbs.h"
 
-enum { MAX_ARGS = 256, TOKENS_MIN = 16, TOKENS_MAX = 200 };
+enum { MAX_ARGS = 16, TOKENS_MIN = 16, TOKENS_MAX = 200 };
 
 bool generate_split_ref(const char *text, char *job, size_t size, int64_t *step)
 {
@@ -54,7 +54,7 @@ static int job_dir(struct cli *cli, const char *ref, char out[PATH_MAX], int64_t
         return error_set(err, ERR_INVALID_ARGUMENT, "%s: expected a folder, JOB or JOB@STEP", ref);
     }
     Job *job;
-    if (job_get(cli, name, &job, err)) {
+    if (job_get(cli, job_newest(cli, name, id), &job, err)) {
         return error_wrap(err, "%s is no folder here, and as a job", ref);
     }
     *seq_len = job->spec && job->spec->training ? job->spec->training->seq_len : 0;
@@ -91,16 +91,6 @@ static int exec_tool(char **argv, struct error *err)
     return error_errno(err, errno, "start %s", path);
 }
 
-/* "--name VALUE" or "--name=VALUE" at argv[i]: the value, else NULL. */
-static const char *value_of(char **argv, int argc, int i, const char *name)
-{
-    size_t len = strlen(name);
-    if (strncmp(argv[i], name, len) != 0 || (argv[i][len] && argv[i][len] != '=')) {
-        return NULL;
-    }
-    return argv[i][len] ? argv[i] + len + 1 : i + 1 < argc ? argv[i + 1] : "";
-}
-
 /* Beyond the length that it was trained on a model writes rubbish: how many tokens it can add. */
 static int64_t tokens_left(int64_t seq_len, const char *prompt)
 {
@@ -108,39 +98,47 @@ static int64_t tokens_left(int64_t seq_len, const char *prompt)
     return left < TOKENS_MIN ? TOKENS_MIN : left > TOKENS_MAX ? TOKENS_MAX : left;
 }
 
-/* Everything but --model goes to tandem-tool as it is, which speaks as the name it is called by. */
+/* A flag for tandem-tool, if it was given. */
+static int pass(char **out, int num, const char *name, const char *value)
+{
+    if (value) {
+        out[num++] = (char *)(uintptr_t)name;
+        out[num++] = (char *)(uintptr_t)value;
+    }
+    return num;
+}
+
+/* tandem-tool does it, and checks the numbers; it speaks as the name it is called by. */
 static int run(struct cli *cli, int argc, char **argv)
 {
-    char *out[MAX_ARGS + 6] = {(char[]){"tandem"}, (char[]){"generate"}, (char[]){"--model"}};
-    int num = 4;
-    const char *model = NULL, *prompt = NULL;
-    bool length_given = false;
-    if (argc > MAX_ARGS) {
-        return cli_usage(argv[0], "more than %d arguments", MAX_ARGS);
+    const char *model = NULL, *prompt = NULL, *word = NULL;
+    const char *max_tokens = NULL, *temperature = NULL, *top_k = NULL, *seed = NULL;
+    const struct arg_flag flags[] = {
+        {"model", 0, ARG_TEXT, &model, NULL},
+        {"prompt", 0, ARG_TEXT, &prompt, NULL},
+        {"max-tokens", 0, ARG_TEXT, &max_tokens, NULL},
+        {"temperature", 0, ARG_TEXT, &temperature, NULL},
+        {"top-k", 0, ARG_TEXT, &top_k, NULL},
+        {"seed", 0, ARG_TEXT, &seed, NULL},
+        {0},
+    };
+    if (args_parse(flags, argc, argv, &word, 1) < 0) {
+        return EXIT_USAGE;
     }
-    for (int i = 1; i < argc; i++) {
-        const char *text = value_of(argv, argc, i, "--prompt");
-        prompt = text ? text : prompt;
-        length_given = length_given || value_of(argv, argc, i, "--max-tokens");
-        if (strcmp(argv[i], "--model") == 0 && i + 1 < argc) {
-            model = argv[++i];
-        } else if (strncmp(argv[i], "--model=", 8) == 0) {
-            model = argv[i] + 8;
-        } else if (i == 1 && argv[i][0] != '-') {
-            model = argv[i];
-        } else if (strcmp(argv[i], "--prompt") == 0 && i + 1 < argc && !argv[i + 1][0]) {
-            return cli_usage(argv[0], "--prompt: an empty text can't be continued");
-        } else {
-            out[num++] = argv[i];
-        }
+    if (model && word) {
+        return cli_usage(argv[0], "\"%s\" is one word too many", word);
     }
+    model = model ? model : word;
     if (!model) {
         return cli_usage(argv[0], "which model? Give --model FOLDER, JOB or JOB@STEP");
     }
     if (!prompt) {
         return cli_usage(argv[0], "which text is it to continue? Give --prompt TEXT");
     }
-    char dir[PATH_MAX], length[32], length_flag[] = "--max-tokens";
+    if (!prompt[0]) {
+        return cli_usage(argv[0], "--prompt: an empty text can't be continued");
+    }
+    char dir[PATH_MAX], length[32];
     int64_t seq_len = 0;
     struct error err;
     if (is_folder(model)) {
@@ -148,12 +146,18 @@ static int run(struct cli *cli, int argc, char **argv)
     } else if (job_dir(cli, model, dir, &seq_len, &err)) {
         return cli_fail(&err);
     }
-    if (seq_len > 0 && !length_given) {
+    if (seq_len > 0 && !max_tokens) {
         snprintf(length, sizeof length, "%lld", (long long)tokens_left(seq_len, prompt));
-        out[num++] = length_flag;
-        out[num++] = length;
+        max_tokens = length;
     }
-    out[3] = dir;
+    char *out[MAX_ARGS] = {(char[]){"tandem"}, (char[]){"generate"}};
+    int num = pass(out, 2, "--model", dir);
+    num = pass(out, num, "--prompt", prompt);
+    num = pass(out, num, "--max-tokens", max_tokens);
+    num = pass(out, num, "--temperature", temperature);
+    num = pass(out, num, "--top-k", top_k);
+    num = pass(out, num, "--seed", seed);
+    ASSERT(num < MAX_ARGS);
     exec_tool(out, &err);
     return cli_fail(&err);
 }
@@ -165,7 +169,7 @@ const struct verb verb_generate = {
     .text = "JOB stands for the job's exported weights, or its newest checkpoint while it runs;\n"
             "JOB@STEP for the checkpoint of that step. TEXT is bytes for a model whose\n"
             "vocab_size is 256. For any other it is token numbers, '1 15 27', and so is what\n"
-            "comes back, up to the eos_token_id of its config.\n\n"
+            "comes back, up to an eos_token_id of its config.\n\n"
             "  --max-tokens N     tokens to make (default 200; of a job as many as fit into its\n"
             "                     training.seq_len: beyond that a model writes rubbish)\n"
             "  --temperature T    below 1 more likely, above 1 wilder; 0 = always the likeliest\n"

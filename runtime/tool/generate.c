@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "proto/text.h"
 #include "runtime/tool/generator.h"
 
 /* Models over bytes: token = byte. */
 #define BYTE_VOCAB 256
 #define MAX_TOKENS 1000000
 #define PROMPT_MAX_TOKENS 65536
+#define FLAGS_MAX 16
 
 static const char usage_text[] =
     "usage: tandem-tool generate --model DIR --prompt TEXT [--max-tokens N] [--temperature T]\n"
@@ -50,6 +52,33 @@ static int usage_error(const struct options *o, const char *what, const char *wh
     return say_usage(o);
 }
 
+static int unknown_flag(const struct options *o, const struct option *flags, const char *flag)
+{
+    const char *names[FLAGS_MAX] = {0};
+    for (int i = 0; flags[i].name; i++) {
+        ASSERT(i + 1 < FLAGS_MAX);
+        names[i] = flags[i].name;
+    }
+    char word[64];
+    const char *name = flag + strspn(flag, "-");
+    snprintf(word, sizeof(word), "%.*s", (int)strcspn(name, "="), name);
+    const char *near = text_nearest(word, names);
+    fprintf(stderr, "%s generate: there is no flag %s%s%s%s\n", o->program, flag,
+            near ? "; did you mean --" : "", near ? near : "", near ? "?" : "");
+    return say_usage(o);
+}
+
+static int wrong_number(const struct options *o, const char *flag, const char *text, int64_t max)
+{
+    if (max > 0)
+        fprintf(stderr, "%s generate: --%s %s: expected a whole number from 0 to %lld\n",
+                o->program, flag, text, (long long)max);
+    else
+        fprintf(stderr, "%s generate: --%s %s: expected a number, 0 or above\n", o->program, flag,
+                text);
+    return say_usage(o);
+}
+
 static bool read_count(const char *text, int64_t max, int64_t *out)
 {
     char *end;
@@ -79,10 +108,12 @@ static int parse_options(int argc, char **argv, struct options *o)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    int c;
+    int c, idx = 0;
     int64_t seed = 1;
-    while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":h", longs, &idx)) != -1) {
         bool good = true;
+        int64_t max = 0;
         switch (c) {
         case 'm':
             o->model = optarg;
@@ -91,24 +122,29 @@ static int parse_options(int argc, char **argv, struct options *o)
             o->prompt = optarg;
             break;
         case 'n':
-            good = read_count(optarg, MAX_TOKENS, &o->max_tokens);
+            max = MAX_TOKENS;
+            good = read_count(optarg, max, &o->max_tokens);
             break;
         case 't':
             good = read_temperature(optarg, &o->sampling.temperature);
             break;
         case 'k':
-            good = read_count(optarg, INT32_MAX, &o->sampling.top_k);
+            max = INT32_MAX;
+            good = read_count(optarg, max, &o->sampling.top_k);
             break;
         case 's':
-            good = read_count(optarg, INT64_MAX, &seed);
+            max = INT64_MAX;
+            good = read_count(optarg, max, &seed);
             break;
         case 'h':
             return -1;
+        case ':':
+            return usage_error(o, argv[optind - 1], " needs a value");
         default:
-            return say_usage(o);
+            return unknown_flag(o, longs, argv[optind - 1]);
         }
         if (!good)
-            return usage_error(o, optarg, ": not a number in range");
+            return wrong_number(o, longs[idx].name, optarg, max);
     }
     o->sampling.seed = (uint64_t)seed;
     if (optind < argc)
@@ -183,7 +219,6 @@ static int write_token(const struct generator *g, int32_t id, struct error *err)
 
 static int generate(struct generator *g, const struct options *o, struct error *err)
 {
-    const ModelConfig *config = generator_config(g);
     if (feed_prompt(g, o->prompt, err) != 0 || write_out(o->prompt, strlen(o->prompt), err) != 0)
         return -1;
     for (int64_t i = 0; i < o->max_tokens; i++) {
@@ -191,7 +226,7 @@ static int generate(struct generator *g, const struct options *o, struct error *
         if (generator_next(g, &o->sampling, &id, err) != 0)
             return -1;
         /* Bytes have no end of text: 2 is as good a byte as any. */
-        if (!over_bytes(g) && config->has_eos_token_id && id == config->eos_token_id)
+        if (!over_bytes(g) && generator_is_end(g, id))
             break;
         if (write_token(g, id, err) != 0)
             return -1;

@@ -167,6 +167,15 @@ const ModelConfig *generator_config(const struct generator *g)
     return g->config;
 }
 
+bool generator_is_end(const struct generator *g, int32_t id)
+{
+    const ModelConfig *c = generator_config(g);
+    bool is_end = c->has_eos_token_id && id == c->eos_token_id;
+    for (size_t i = 0; i < c->n_eos_token_ids; i++)
+        is_end = is_end || id == c->eos_token_ids[i];
+    return is_end;
+}
+
 int generator_feed(struct generator *g, const int32_t *ids, int64_t num, struct error *err)
 {
     for (int64_t i = 0; i < num; i++) {

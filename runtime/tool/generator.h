@@ -5,6 +5,7 @@
 #ifndef TANDEM_RUNTIME_TOOL_GENERATOR_H
 #define TANDEM_RUNTIME_TOOL_GENERATOR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -23,6 +24,9 @@ struct sampling {
 int generator_open(struct generator **out, const char *dir, int num_threads, struct error *err);
 void generator_close(struct generator *g);
 const ModelConfig *generator_config(const struct generator *g);
+
+/* Does the text end with this token: is it one of the config's eos_token_id? */
+bool generator_is_end(const struct generator *g, int32_t id);
 
 /* Appends tokens to the sequence. */
 int generator_feed(struct generator *g, const int32_t *ids, int64_t num, struct error *err);

@@ -192,6 +192,17 @@ class Usage(unittest.TestCase):
         self.assertEqual(tandem("ls", "-o", "xml").returncode, 2)
         self.assertEqual(tandem("show", "1", "2").returncode, 2)
         self.assertEqual(tandem("metrics", "1", "--points", "0").returncode, 2)
+        # A flag is named by its nearest name, a number with its flag and range.
+        for flags, words in ((("--max-token", "4"), "did you mean --max-tokens?"),
+                             (("--promt", "x"), "did you mean --prompt?"),
+                             (("--seed",), "--seed needs a value"),
+                             (("--max-tokens", "-1"), "--max-tokens -1: expected a whole number "
+                                                      "from 0 to 1000000"),
+                             (("--top-k", "x"), "--top-k x: expected a whole number from 0 to"),
+                             (("--temperature=-1",), "--temperature -1: expected a number, 0 or")):
+            done = tandem("generate", "--model", str(TINY), "--prompt", "a", *flags)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(words, done.stderr)
         said = tandem("generate", "--model", str(TINY)).stderr
         self.assertIn("Give --prompt TEXT", said)
         self.assertNotIn("tandem-tool", said)

@@ -357,6 +357,8 @@ static void an_export_keeps_unknown_keys_and_sets_the_dtype(void **state)
     ModelConfig *c = parse_ok("{" BASE ", \"torch_dtype\": \"bfloat16\", \"my_key\": [1, 2], "
                               "\"eos_token_id\": [5, 6], \"rms_norm_eps\": 1e-05}");
     assert_int_equal(c->eos_token_id, 5);
+    assert_int_equal(c->n_eos_token_ids, 2);
+    assert_int_equal(c->eos_token_ids[1], 6);
     char *text = config_to_json(c, "float32");
     assert_non_null(strstr(text, "\"torch_dtype\": \"float32\""));
     assert_non_null(strstr(text, "my_key"));

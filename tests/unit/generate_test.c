@@ -2,15 +2,18 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "../parallel/gang.h"
 #include "../parallel/reference.h"
+#include "base/fs.h"
 #include "base/rng.h"
 #include "runtime/tool/generator.h"
 
@@ -118,6 +121,41 @@ static void a_token_outside_the_vocabulary_is_refused(void **state)
     generator_close(g);
 }
 
+/* Models for chats have several ends of a turn; a text that went on behind one would answer itself.
+ */
+static void each_end_token_of_the_config_ends_a_text(void **state)
+{
+    (void)state;
+    char *dir = gang_make_dir(), path[512], weights[PATH_MAX], *text, *config = NULL;
+    size_t len;
+    assert_int_equal(
+        fs_read_file(golden_path(&golden_tiny, "config.json"), 65536, &text, &len, NULL), 0);
+    char *key = strstr(text, "\"eos_token_id\": ");
+    assert_non_null(key);
+    size_t head = (size_t)(key - text);
+    assert_true(asprintf(&config, "%.*s\"eos_token_id\": [7, 9, 11]%s", (int)head, text,
+                         key + strcspn(key, ",\n")) > 0);
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    assert_int_equal(fs_write_atomic(path, config, strlen(config), 0600, NULL), 0);
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    assert_non_null(realpath(golden_path(&golden_tiny, "model.safetensors"), weights));
+    assert_int_equal(symlink(weights, path), 0);
+    struct generator *g;
+    struct error err = {0};
+    if (generator_open(&g, dir, 1, &err) != 0)
+        fail_msg("%s", err.text);
+    for (int32_t id = 0; id < 256; id++)
+        assert_true(generator_is_end(g, id) == (id == 7 || id == 9 || id == 11));
+    generator_close(g);
+    g = open_golden(&golden_tiny);
+    assert_true(generator_is_end(g, (int32_t)generator_config(g)->eos_token_id));
+    assert_false(generator_is_end(g, 7));
+    generator_close(g);
+    free(config);
+    free(text);
+    gang_remove_dir(dir);
+}
+
 /* Each token comes as often as its probability says. */
 static void draws_follow_the_softmax(void **state)
 {
@@ -209,6 +247,7 @@ int main(void)
         cmocka_unit_test(one_step_gives_the_reference_s_choice),
         cmocka_unit_test(a_text_goes_on_behind_the_window),
         cmocka_unit_test(a_token_outside_the_vocabulary_is_refused),
+        cmocka_unit_test(each_end_token_of_the_config_ends_a_text),
         cmocka_unit_test(draws_follow_the_softmax),
         cmocka_unit_test(top_k_and_temperature_zero_narrow_the_choice),
         cmocka_unit_test(a_checkpoint_generates_what_the_export_does),
