@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "clients/cli/args.h"
 #include "clients/cli/human.h"
+#include "clients/cli/job.h"
 #include "clients/cli/list.h"
 #include "clients/cli/table.h"
 #include "clients/cli/verbs.h"
@@ -83,7 +84,8 @@ static int run(struct cli *cli, int argc, char **argv)
     if (n < 2) {
         return cli_usage(argv[0], "which job? Give its number or its name");
     }
-    return list(cli, words[1]);
+    char id[32];
+    return list(cli, job_newest(cli, words[1], id));
 }
 
 const struct verb verb_ckpt = {

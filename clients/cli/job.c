@@ -7,6 +7,8 @@
 #include "clients/cli/args.h"
 #include "plan/layout_rules.h"
 
+enum { NAMESAKES_MAX = 100 };
+
 static bool are_called(const ListJobsReply *r, const char *name)
 {
     for (size_t i = 0; i < r->n_jobs; i++) {
@@ -24,7 +26,7 @@ const char *job_newest(struct cli *cli, const char *ref, char id[32])
     struct error err;
     q.name = (char *)(uintptr_t)ref;
     q.has_all = q.has_page_size = q.all = 1;
-    q.page_size = 2;
+    q.page_size = NAMESAKES_MAX;
     if (strspn(ref, "0123456789") == strlen(ref) ||
         cli_call(cli, "Jobs/List", &q.base, &list_jobs_reply__descriptor, &reply, &err)) {
         return ref;
@@ -32,7 +34,8 @@ const char *job_newest(struct cli *cli, const char *ref, char id[32])
     const ListJobsReply *r = (const ListJobsReply *)reply;
     if (r->n_jobs > 1 && are_called(r, ref)) {
         snprintf(id, 32, "%lld", (long long)r->jobs[0]->id);
-        fprintf(stderr, "tandem: several jobs are named %s: this is the newest, job %s\n", ref, id);
+        fprintf(stderr, "tandem: %s: job %s, the newest of %zu%s\n", ref, id, r->n_jobs,
+                r->next_before_id ? " and more" : "");
         ref = id;
     }
     protobuf_c_message_free_unpacked(reply, NULL);

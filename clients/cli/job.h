@@ -4,11 +4,11 @@
 
 #include "clients/cli/cli.h"
 
-/* *out: job__free_unpacked(out, NULL). ref: number or unambiguous name. */
 /* For verbs that only look: the newest job of a name that several have, and a word about it on
  * stderr. id holds the answer where it is another than ref; what is wrong is found by who asks
  * next. */
 const char *job_newest(struct cli *cli, const char *ref, char id[32]);
+/* *out: job__free_unpacked(out, NULL). ref: number or unambiguous name. */
 int job_get(struct cli *cli, const char *ref, Job **out, struct error *err);
 /* "RUNNING" */
 const char *job_state_word(JobState state);

@@ -1,5 +1,6 @@
 #include "clients/cli/args.h"
 #include "clients/cli/follow.h"
+#include "clients/cli/job.h"
 #include "clients/cli/verbs.h"
 
 static int run(struct cli *cli, int argc, char **argv)
@@ -13,7 +14,8 @@ static int run(struct cli *cli, int argc, char **argv)
     if (n == 0) {
         return cli_usage(argv[0], "which job? Give its number or its name");
     }
-    return follow_job(cli, job, false);
+    char id[32];
+    return follow_job(cli, job_newest(cli, job, id), false);
 }
 
 const struct verb verb_watch = {

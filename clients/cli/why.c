@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "clients/cli/args.h"
 #include "clients/cli/human.h"
+#include "clients/cli/job.h"
 #include "clients/cli/verbs.h"
 
 /* "jobs 3 and 12", "job 3 and one of another tenant". */
@@ -64,7 +65,8 @@ static int run(struct cli *cli, int argc, char **argv)
     JobRef q = JOB_REF__INIT;
     ProtobufCMessage *reply;
     struct error err;
-    q.job = (char *)(uintptr_t)ref;
+    char id[32];
+    q.job = (char *)(uintptr_t)job_newest(cli, ref, id);
     if (cli_call(cli, "Jobs/Why", &q.base, &why_reply__descriptor, &reply, &err)) {
         return cli_fail(&err);
     }

@@ -136,17 +136,19 @@ class SameName(unittest.TestCase):
         jobs = [server.submit(server.spec("again", steps=n)) for n in (2, 3)]
         for job in jobs:
             server.wait_state(job, "SUCCEEDED")
-        for words in (["show"], ["metrics", "-o", "csv"], ["logs", "--rank", "0"], ["cancel"]):
-            r = subprocess.run([programs / "tandem", words[0], "again", *words[1:], "--server",
+        for words in (["show", "again"], ["metrics", "again", "-o", "csv"], ["watch", "again"],
+                      ["logs", "again", "--rank", "0"], ["why", "again"], ["ckpt", "ls", "again"],
+                      ["cancel", "again"]):
+            r = subprocess.run([programs / "tandem", *words, "--server",
                                 f"unix:{server.data}/tandemd.sock"], capture_output=True, text=True,
                                timeout=DEADLINE)
-            if words == ["cancel"]:
+            if words[0] == "cancel":
                 self.assertEqual(r.returncode, 1)
+                self.assertIn(f"({jobs[1]}, {jobs[0]})", r.stderr)
                 self.assertIn("say which by its number", r.stderr)
             else:
                 self.assertEqual(r.returncode, 0, r.stderr)
-                self.assertIn(f"several jobs are named again: this is the newest, job {jobs[1]}",
-                              r.stderr)
+                self.assertIn(f"tandem: again: job {jobs[1]}, the newest of 2\n", r.stderr)
             if words[0] == "metrics":
                 self.assertEqual(len(r.stdout.splitlines()), 4)
 
