@@ -165,31 +165,6 @@ static void print_folders(const struct cli *cli, const Job *j)
     }
 }
 
-static void print_event(const struct cli *cli, const Event *e, size_t num_before)
-{
-    char h[HUMAN_MAX];
-    printf("  %s  ", human_time(h, e->time_us, clock_wall_us()));
-    if (e->has_to) {
-        printf("%s%-9s%s", cli->colour ? job_state_colour(e->to) : "", job_state_word(e->to),
-               cli->colour ? "\033[0m" : "");
-    } else {
-        printf("%-9s", e->kind ? e->kind : "");
-    }
-    if (e->has_step && !e->has_to) {
-        printf("  step %lld", (long long)e->step);
-    }
-    char text[ERROR_TEXT_MAX];
-    job_event_text(e, text, sizeof text);
-    printf("%s%s", text[0] ? "  " : "", text);
-    if (num_before > 0) {
-        printf(" and %zu before it", num_before);
-    }
-    if (filled(e->actor)) {
-        printf("%s  (%s)%s", cli->colour ? "\033[2m" : "", e->actor, cli->colour ? "\033[0m" : "");
-    }
-    printf("\n");
-}
-
 /* What it waits for, from the scheduler itself. */
 static void print_why(struct cli *cli, const Job *j)
 {
@@ -252,14 +227,10 @@ static void print_page(struct cli *cli, const Job *j)
     if (j->n_events > 0) {
         printf("\n%sevents%s\n", cli->colour ? "\033[2m" : "", cli->colour ? "\033[0m" : "");
     }
-    for (size_t i = 0; i < j->n_events; i++) {
-        size_t first = i;
-        while (i + 1 < j->n_events && is_checkpoint(j->events[i]) &&
-               is_checkpoint(j->events[i + 1])) {
-            i++; /* of many in a row the newest speaks for all */
-        }
-        print_event(cli, j->events[i], i - first);
-    }
+    struct buf events = {0};
+    show_events(cli, j, &events);
+    fputs(events.data ? events.data : "", stdout);
+    buf_free(&events);
 }
 
 static int run(struct cli *cli, int argc, char **argv)
@@ -296,8 +267,11 @@ const struct verb verb_show = {
         "`devices` draws where its ranks are: leaf switches, fast domains, nodes; a number is the\n"
         "rank on that device, a dot a device that it doesn't have, a0..a3 [0-31] four nodes that\n"
         "go on alike. ATTEMPTS have their device-time: devices x time until they were free "
-        "again.\n\n"
-        "With -o json or -o yaml: all of it, the stored spec with every default included.\n\n"
+        "again.\n"
+        "Of the events, ends of ranks that follow from one end stand in one line, and a long\n"
+        "cause is written once.\n\n"
+        "With -o json or -o yaml: all of it, the stored spec with every default included,\n"
+        "each event whole.\n\n"
         "  tandem show shakespeare\n"
         "  tandem show 7 -o json | jq .state\n",
     .run = run,

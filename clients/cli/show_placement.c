@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "clients/cli/human.h"
+#include "clients/cli/job.h"
 #include "clients/cli/placement.h"
 #include "clients/cli/show.h"
 #include "clients/cli/table.h"
@@ -84,16 +85,25 @@ void show_use(const struct cli *cli, const Job *j)
     }
 }
 
-static void add_attempt(struct table *t, const AttemptInfo *a, int64_t now_us)
+/* An attempt's end is known a moment after the job's: when its last process is gone. */
+const char *show_attempt_length(const Job *j, const AttemptInfo *a, char h[HUMAN_MAX])
+{
+    int64_t ended_us = a->ended_us ? a->ended_us : job_has_ended(j->state) ? j->ended_us : 0;
+    if (ended_us) {
+        return human_duration(h, (double)(ended_us - a->started_us) / 1e6);
+    }
+    bool works = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
+    return works ? "runs" : "ends";
+}
+
+static void add_attempt(struct table *t, const Job *j, const AttemptInfo *a, int64_t now_us)
 {
     char h[HUMAN_MAX], raw[32];
     table_cell(t, "", NULL, NULL);
     snprintf(raw, sizeof raw, "%d", a->number);
     table_cell(t, raw, NULL, NULL);
     table_cell(t, human_time(h, a->started_us, now_us), NULL, NULL);
-    table_cell(
-        t, a->ended_us ? human_duration(h, (double)(a->ended_us - a->started_us) / 1e6) : "runs",
-        NULL, NULL);
+    table_cell(t, show_attempt_length(j, a, h), NULL, NULL);
     table_cell(t, human_duration(h, a->wait_s), NULL, NULL);
     snprintf(raw, sizeof raw, "%lld", (long long)a->start_step);
     table_cell(t, raw, NULL, NULL);
@@ -111,7 +121,7 @@ void show_attempts(const struct cli *cli, const Job *j)
     }
     struct table *t = table_new(names);
     for (size_t i = 0; i < j->n_attempts; i++) {
-        add_attempt(t, j->attempts[i], clock_wall_us());
+        add_attempt(t, j, j->attempts[i], clock_wall_us());
     }
     printf("\n");
     table_print(t, cli);
