@@ -82,7 +82,7 @@ static void on_up(void *arg, int32_t rank, const RankUp *message)
         Progress progress = *message->progress;
         take_memory(n, rank, progress.memory);
         n->num_measured += progress.memory != NULL;
-        if (progress.memory != NULL && n->num_measured == n->num_ranks) {
+        if (progress.memory != NULL && n->num_measured == n->num_ranks && !n->ended) {
             put_memory(n);
         }
         progress.has_rank = 1;
