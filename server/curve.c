@@ -6,6 +6,8 @@
 #include "server/msg.h"
 
 #define SERIES_MAX METRIC_SERIES
+/* So few points are made up to as many as were asked for, a look into the database each. */
+#define FILLED_POINTS_MAX 128
 /* Damaged chunks that a reply names. */
 #define GAPS_MAX 64
 
@@ -16,6 +18,7 @@ struct point {
     int64_t step;
     int32_t attempt;
     double values[SERIES_MAX]; /* of the series asked for */
+    bool closed;               /* there is no row between it and the next point */
 };
 
 struct span {
@@ -229,6 +232,79 @@ static int thin(struct store *s, struct reading *r, const struct store_metric_ra
     return 0;
 }
 
+/* ---- filling up ---- */
+
+/* Extremes of several series are often the same few rows, so few points would be fewer still. */
+
+struct one_row {
+    struct metric_row row;
+    bool found;
+};
+
+static bool take_one(void *arg, const struct metric_row *row)
+{
+    struct one_row *one = arg;
+    one->row = *row;
+    one->found = true;
+    return false;
+}
+
+/* The first point of the widest gap that may hold another row; -1 = there is none. */
+static int64_t widest_gap(const struct reading *r)
+{
+    int64_t best = -1, width = 1;
+    for (int64_t i = 0; i + 1 < r->num_points; i++) {
+        int64_t w = r->points[i + 1].step - r->points[i].step;
+        if (!r->points[i].closed && w > width) {
+            best = i;
+            width = w;
+        }
+    }
+    return best;
+}
+
+static int find_one(struct store *s, const struct store_metric_range *range, int64_t from,
+                    int64_t to, struct one_row *one, struct error *err)
+{
+    struct store_metric_range part = *range;
+    part.from = from;
+    part.to = to;
+    return from > to || one->found ? 0 : store_metric_scan(s, &part, take_one, NULL, one, err);
+}
+
+static void insert_point(struct reading *r, int64_t at, const struct metric_row *row)
+{
+    struct point p;
+    read_point(r, row, &p);
+    if (add_point(r, &p)) {
+        memmove(&r->points[at + 1], &r->points[at],
+                (size_t)(r->num_points - 1 - at) * sizeof *r->points);
+        r->points[at] = p;
+    }
+}
+
+/* Rows from the middle of the widest gaps, until there are as many as points. */
+static int fill_up(struct store *s, struct reading *r, const struct store_metric_range *range,
+                   int64_t points, struct error *err)
+{
+    int64_t at;
+    while (r->num_points < points && (at = widest_gap(r)) >= 0) {
+        struct one_row one = {.found = false};
+        int64_t first = r->points[at].step + 1, last = r->points[at + 1].step - 1;
+        int64_t middle = first + (last - first) / 2;
+        if (find_one(s, range, middle, last, &one, err) != 0 ||
+            find_one(s, range, first, middle - 1, &one, err) != 0) {
+            return -1;
+        }
+        if (one.found) {
+            insert_point(r, at + 1, &one.row);
+        } else {
+            r->points[at].closed = true;
+        }
+    }
+    return 0;
+}
+
 /* ---- the reply ---- */
 
 static Metrics *as_message(struct reading *r, int64_t job)
@@ -296,6 +372,9 @@ int curve_read(struct store *s, const GetMetricsRequest *q, int64_t job, Metrics
     if (points > 0 && extent.rows > points) {
         choose_spans(&r, points, &extent);
         rc = thin(s, &r, &range, err);
+        if (rc == 0 && points <= FILLED_POINTS_MAX) {
+            rc = fill_up(s, &r, &range, points, err);
+        }
     } else {
         rc = store_metric_scan(s, &range, take_row, note_gap, &r, err);
     }

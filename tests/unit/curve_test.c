@@ -149,6 +149,42 @@ static void thinning_keeps_ends_and_extremes_and_the_bound(void **state)
     }
 }
 
+/* Extremes of several series are often the same rows: a falling loss has both at the curve's ends.
+ * Who asks for 8 rows of 200 gets 8. */
+static void few_points_are_as_many_as_asked_for(void **state)
+{
+    struct store_fixture *f = *state;
+    int64_t id = store_fixture_job(f->s, "one");
+    store_fixture_attempt(f->s, id, 1, 0);
+    assert_int_equal(store_begin(f->s, NULL), 0);
+    for (int64_t s = 1; s <= 200; s++) {
+        store_fixture_metric(f->s, id, 1, s, s == 77 ? 9 : 5 - 0.01 * (double)s);
+    }
+    assert_int_equal(store_commit(f->s, NULL), 0);
+    char *series[] = {(char[]){"loss"}, (char[]){"grad_norm"}};
+    for (int64_t points = 4; points <= 128; points++) {
+        for (size_t num = 0; num <= 2; num++) { /* 0: all of them */
+            GetMetricsRequest r = GET_METRICS_REQUEST__INIT;
+            r.points = points;
+            r.series = series;
+            r.n_series = num;
+            Metrics *m;
+            assert_int_equal(curve_read(f->s, &r, id, &m, NULL), 0);
+            assert_int_equal(m->n_steps, points);
+            assert_int_equal(m->steps[0], 1);
+            assert_int_equal(m->steps[points - 1], 200);
+            bool has_highest = false;
+            for (int64_t i = 0; i < points; i++) {
+                has_highest = has_highest || m->steps[i] == 77;
+                assert_true(i == 0 || m->steps[i] > m->steps[i - 1]);
+                assert_true(i == 0 || m->steps[i] - m->steps[i - 1] <= 3 * 200 / (points - 3));
+            }
+            assert_true(has_highest);
+            msg_free(m);
+        }
+    }
+}
+
 static void a_reply_is_bounded_and_says_where_to_go_on(void **state)
 {
     struct store_fixture *f = *state;
@@ -236,6 +272,7 @@ int main(void)
         WITH_STORE(a_row_is_stored_once),
         WITH_STORE(values_come_back_bit_for_bit_and_a_missing_one_is_nan),
         WITH_STORE(thinning_keeps_ends_and_extremes_and_the_bound),
+        WITH_STORE(few_points_are_as_many_as_asked_for),
         WITH_STORE(a_reply_is_bounded_and_says_where_to_go_on),
         WITH_STORE(nonsense_is_refused_in_words),
         WITH_STORE(rows_after_a_point_are_the_visible_ones_in_order),

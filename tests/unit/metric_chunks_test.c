@@ -150,6 +150,47 @@ static void model_thin(const struct metric_row *rows, size_t num, int64_t points
     }
 }
 
+/* Few points are made up to as many as were asked for, from the middle of the widest gap. */
+static void model_fill(const struct metric_row *rows, size_t num, int64_t points, struct thinned *t)
+{
+    bool closed[256] = {false};
+    while ((int64_t)t->num < points) {
+        size_t best = t->num, found = num;
+        int64_t width = 1;
+        for (size_t i = 0; i + 1 < t->num; i++) {
+            int64_t w = t->rows[i + 1].step - t->rows[i].step;
+            if (w > width && !closed[i]) {
+                best = i;
+                width = w;
+            }
+        }
+        if (best == t->num) {
+            return;
+        }
+        int64_t first = t->rows[best].step + 1, last = t->rows[best + 1].step - 1;
+        int64_t middle = first + (last - first) / 2;
+        for (size_t i = num; i-- > 0;) {
+            if (rows[i].step >= middle && rows[i].step <= last) {
+                found = i;
+            }
+        }
+        for (size_t i = num; i-- > 0 && !(found < num && rows[found].step >= middle);) {
+            if (rows[i].step >= first && rows[i].step < middle) {
+                found = i;
+            }
+        }
+        if (found == num) {
+            closed[best] = true;
+            continue;
+        }
+        memmove(&t->rows[best + 2], &t->rows[best + 1], (t->num - best - 1) * sizeof t->rows[0]);
+        memmove(&closed[best + 2], &closed[best + 1], (t->num - best - 1) * sizeof closed[0]);
+        closed[best + 1] = false;
+        t->rows[best + 1] = rows[found];
+        t->num++;
+    }
+}
+
 /* ---- one comparison ---- */
 
 static bool same(double a, double b)
@@ -190,6 +231,9 @@ static void compare(struct store *s, int64_t job, const struct model *m, struct 
     size_t num_want = num;
     if (q.points && (int64_t)num > q.points) {
         model_thin(rows, num, q.points, series, num_series, &t);
+        if (q.points <= 128) {
+            model_fill(rows, num, q.points, &t);
+        }
         want = t.rows;
         num_want = t.num;
     }
