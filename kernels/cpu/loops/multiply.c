@@ -201,8 +201,9 @@ static void pack_panel(real *out, struct view b, int64_t depth, int64_t cols)
     }
 }
 
-/* Rows of a, close together: as they lie, or one after the other for each k. num_left: rows that
- * follow in a, these included; copies of a fixed size are faster. */
+/* Rows of a, close together: as they lie, or one after the other for each k; those of the next
+ * block are on their way then, which the processor can't guess from so short pieces. num_left: rows
+ * that follow in a, these included; copies of a fixed size are faster. */
 static struct view pack_rows(real *out, struct view a, int64_t rows, int64_t num_left,
                              int64_t depth)
 {
@@ -213,6 +214,7 @@ static struct view pack_rows(real *out, struct view a, int64_t rows, int64_t num
         return (struct view){out, PACKED_ROW, 1};
     }
     for (int64_t p = 0; p < depth; p++) {
+        __builtin_prefetch(a.at + p * a.col + 2 * rows - 1, 0, 2);
         if (num_left >= MAX_ROWS) {
             memcpy(out + p * MAX_ROWS, a.at + p * a.col, MAX_ROWS * sizeof *out);
         } else {
