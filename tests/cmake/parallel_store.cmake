@@ -5,7 +5,10 @@ tandem_test(parallel_store_test "${CMAKE_SOURCE_DIR}/tests/parallel/store_test.c
   tandem_parallel)
 set_tests_properties(parallel_store_test PROPERTIES TIMEOUT 300 LABELS threads)
 
-# Not a test: what the ZeRO stages cost, and what overlap brings.
-add_executable(store_bench ${CMAKE_SOURCE_DIR}/tests/bench/store_bench.c)
-target_link_libraries(store_bench PRIVATE tandem_flags test_gang)
-target_compile_definitions(store_bench PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+# Not a test: what layouts cost, and what overlap brings. peer_bench.py sets it beside PyTorch.
+add_executable(layout_bench ${CMAKE_SOURCE_DIR}/tests/bench/layout_bench.c
+  ${CMAKE_SOURCE_DIR}/tests/bench/layout_waits.c)
+target_link_libraries(layout_bench PRIVATE tandem_flags test_gang)
+target_link_options(layout_bench PRIVATE -Wl,--wrap=store_begin_step,--wrap=host_stream_wait
+  -Wl,--wrap=host_call_run,--wrap=host_stream_submit)
+target_compile_definitions(layout_bench PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
