@@ -48,6 +48,14 @@ def run_undisturbed(sharded):
 
 
 def tearDownModule():
+    # A job has ended once that is stored; its tandem-node leaves when it has heard so, if the server
+    # is there to say it.
+    of_jobs = {str(programs / name) for name in ("tandem-node", "tandem-rank")}
+    try:
+        wait_for("the jobs' processes to leave",
+                 lambda: not of_jobs.intersection(processes(programs).values()), 60)
+    except AssertionError:
+        pass  # those that stay are named below, and ended
     code = server.stop()
     left = processes(programs)
     for pid in left:
