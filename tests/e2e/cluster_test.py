@@ -372,7 +372,8 @@ class Drains(ClusterCase):
     # The controller is away while the gang stops: the job goes on elsewhere all the same.
     def test_18_a_drain_is_carried_out_over_a_restart(self):
         self.serve()
-        job = self.s.submit(self.spec("moved", steps=400, devices=4, tags=["ms=10"], interval=5))
+        # Long enough that it is still at work when a slow machine has the controller back.
+        job = self.s.submit(self.spec("moved", steps=2000, devices=4, tags=["ms=10"], interval=5))
         self.run_to(job, 3)
         node = next(iter(self.nodes_of(job)))
         self.drain(node)
@@ -381,7 +382,7 @@ class Drains(ClusterCase):
         wait_for("a second attempt", lambda: self.s.get(job).attempt == 2 and self.held_by(job))
         self.assertNotIn(node, self.nodes_of(job))
         self.s.wait_state(job, "SUCCEEDED")
-        self.assertEqual([step for step, _, _ in self.curve(job)], list(range(1, 401)))
+        self.assertEqual([step for step, _, _ in self.curve(job)], list(range(1, 2001)))
 
     # What doesn't stop is killed after the grace, and goes on from its last checkpoint.
     def test_18_what_does_not_stop_within_the_grace_is_killed(self):
