@@ -2,8 +2,9 @@
  *
  * A stream is an order of work. On host backends the compute stream runs its work at once, in the
  * caller, on the device's threads; a STREAM_QUEUE has one thread of its own, which is how
- * communication overlaps. Nothing but
- * device_stream_sync, and a wait of an inline stream, blocks the caller.
+ * communication overlaps. Nothing but stream_sync, event_sync and a wait of an inline stream
+ * blocks the caller. Who enqueues must not count on the compute stream's being inline: on an
+ * accelerator it isn't.
  *
  * Not for several threads at once, except device_host_call's closures. */
 #ifndef TANDEM_KERNELS_DEVICE_H
@@ -40,6 +41,7 @@ struct device_ops {
     void (*free)(struct device *dev, void *mem);
     /* The largest number of bytes that were allocated at once, as asked for. */
     int64_t (*mem_peak)(struct device *dev);
+    /* Host memory is read and written when s comes to it: until then src stays as it is. */
     int (*copy)(struct device *dev, struct stream *s, void *dst, const void *src, size_t bytes,
                 enum copy_kind kind, struct error *err);
     int (*zero)(struct device *dev, struct stream *s, void *dst, size_t bytes, struct error *err);
@@ -54,6 +56,8 @@ struct device_ops {
     int (*event_record)(struct device *dev, struct event *e, struct stream *s, struct error *err);
     /* Later work in s starts after the event's latest record has fired. */
     int (*stream_wait)(struct device *dev, struct stream *s, struct event *e, struct error *err);
+    /* The caller waits until the event's latest record has fired; at once if there is none. */
+    int (*event_sync)(struct device *dev, struct event *e, struct error *err);
     /* Host backends only (else NULL): runs fn in the order of s. */
     int (*host_call)(struct device *dev, struct stream *s, device_call_fn fn, const void *args,
                      size_t bytes, struct error *err);

@@ -129,6 +129,12 @@ static int device_stream_wait(struct device *dev, struct stream *s, struct event
     return host_stream_wait(s, e, err);
 }
 
+static int device_event_sync(struct device *dev, struct event *e, struct error *err)
+{
+    (void)dev;
+    return host_event_sync(e, err);
+}
+
 static int device_host_call(struct device *dev, struct stream *s, device_call_fn fn,
                             const void *args, size_t bytes, struct error *err)
 {
@@ -156,6 +162,7 @@ static const struct device_ops host_ops = {
     .event_free = device_event_free,
     .event_record = device_event_record,
     .stream_wait = device_stream_wait,
+    .event_sync = device_event_sync,
     .host_call = device_host_call,
     .num_threads = device_num_threads,
 };

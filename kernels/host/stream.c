@@ -255,6 +255,11 @@ int host_event_record(struct event *e, struct stream *s, struct error *err)
     return 0;
 }
 
+int host_event_sync(struct event *e, struct error *err)
+{
+    return event_await(e, e->num_records, err);
+}
+
 int host_stream_wait(struct stream *s, struct event *e, struct error *err)
 {
     if (s->kind == STREAM_INLINE) {

@@ -32,6 +32,7 @@ int host_event_new(struct event **out, struct error *err);
 /* No stream may still hold a record of it or a wait for it. */
 void host_event_free(struct event *e);
 int host_event_record(struct event *e, struct stream *s, struct error *err);
+int host_event_sync(struct event *e, struct error *err);
 int host_stream_wait(struct stream *s, struct event *e, struct error *err);
 
 #endif

@@ -8,6 +8,7 @@ struct feed {
     int64_t num_tokens;     /* of a micro-batch */
     int64_t num_parts;      /* ids, targets; packed: positions and segments, too */
     int32_t *host, *device; /* [num_parts, num_tokens], in the order of struct host_batch */
+    struct event *copied;   /* what is in host is on the device */
 };
 
 int feed_open(struct feed **out, const struct feed_options *options, struct error *err)
@@ -32,7 +33,7 @@ int feed_open(struct feed **out, const struct feed_options *options, struct erro
     if (f->device == NULL)
         goto fail;
     f->host = arenas_take(options->arenas, ARENA_HOST, bytes, false, err);
-    if (f->host == NULL)
+    if (f->host == NULL || options->dev->ops->event_new(options->dev, &f->copied, err) != 0)
         goto fail;
     *out = f;
     return 0;
@@ -46,6 +47,8 @@ void feed_close(struct feed *f)
     if (f == NULL)
         return;
     loader_close(f->loader);
+    if (f->copied != NULL)
+        f->options.dev->ops->event_free(f->options.dev, f->copied);
     free(f);
 }
 
@@ -61,9 +64,11 @@ int feed_read(struct feed *f, int64_t step, int64_t micro_batch, struct batch *o
         .positions = packed ? f->host + 2 * n : NULL,
         .segments = packed ? f->host + 3 * n : NULL,
     };
-    if (loader_read(f->loader, step, micro_batch, &host, err) != 0 ||
+    if (dev->ops->event_sync(dev, f->copied, err) != 0 ||
+        loader_read(f->loader, step, micro_batch, &host, err) != 0 ||
         dev->ops->copy(dev, f->options.compute, f->device, f->host,
-                       (size_t)(f->num_parts * n) * sizeof(int32_t), COPY_TO_DEVICE, err) != 0)
+                       (size_t)(f->num_parts * n) * sizeof(int32_t), COPY_TO_DEVICE, err) != 0 ||
+        dev->ops->event_record(dev, f->copied, f->options.compute, err) != 0)
         return -1;
     *out = (struct batch){
         .ids = f->device,

@@ -21,6 +21,7 @@ struct feed_options {
 };
 
 int feed_open(struct feed **out, const struct feed_options *options, struct error *err);
+/* Compute has come to its end (synced). */
 void feed_close(struct feed *f);
 
 /* *out lies in device memory until the next call. step counts from 1, micro_batch from 0. */

@@ -52,8 +52,7 @@ static int judge_unreduced(struct rank *r, enum verdict *verdict, struct error *
  * one rank's share to another before it was looked at is left out on all ranks. */
 static int repeat_share(struct rank *r, struct step *s, enum verdict *verdict, struct error *err)
 {
-    const double nothing = 0.0;
-    if (store_begin_step(r->store, err) != 0 || words_put(r, WORD_LOSS, &nothing, 1, err) != 0)
+    if (store_begin_step(r->store, err) != 0 || words_clear(r, WORD_LOSS, 1, err) != 0)
         return -1;
     struct schedule_walk walk = {.stage = r->stage};
     for (Action a; schedule_next(&walk, &a) && a.kind != ACTION_NORM;) {

@@ -32,6 +32,8 @@ struct rank_options {
     int segment_fd;                       /* the gang's shared segment; -1 with a single rank */
     int64_t deadline_ms;                  /* of a collective */
     const struct rank_observer *observer; /* borrowed; NULL in production */
+    /* For tests: compute on a host device runs behind its caller too, as on an accelerator. */
+    bool queued_compute;
 };
 
 /* Trains to the end (or to where a command stops it). 0: done or paused, as reported on the link;

@@ -254,19 +254,19 @@ static int copy_part(struct saver *s, const struct ckpt_part *to, const struct c
 static int take_snapshot(struct saver *s, struct error *err)
 {
     const struct ckpt_state *live = &s->options.live;
-    struct device *dev = s->options.dev;
     if (copy_part(s, &s->state.weights, &live->weights, err) != 0 ||
-        copy_part(s, &s->state.exp_avg, &live->exp_avg, err) != 0 ||
-        copy_part(s, &s->state.exp_avg_sq, &live->exp_avg_sq, err) != 0)
+        copy_part(s, &s->state.exp_avg, &live->exp_avg, err) != 0)
         return -1;
-    return dev->ops->stream_sync(dev, s->options.compute, err);
+    return copy_part(s, &s->state.exp_avg_sq, &live->exp_avg_sq, err);
 }
 
 int saver_start(struct saver *s, const struct ckpt_meta *meta, struct error *err)
 {
     if (saver_wait(s, false, err) != 0)
         return -1;
-    if (s->snapshot != NULL && take_snapshot(s, err) != 0)
+    struct device *dev = s->options.dev;
+    if ((s->snapshot != NULL && take_snapshot(s, err) != 0) ||
+        dev->ops->stream_sync(dev, s->options.compute, err) != 0)
         return -1;
     s->meta = *meta;
     s->failure = (struct error){0};

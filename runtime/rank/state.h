@@ -39,6 +39,7 @@ struct rank {
     struct model *model;
     void **grads_at; /* by bucket: where its gradients lie whole just now; NULL = nowhere */
     double *words;   /* device memory, [WORD_RANKS + ranks] */
+    double *said;    /* owned; the same on the host: what words_put has still to bring there */
 
     struct feed *feed;
     struct saver *saver;

@@ -78,8 +78,7 @@ static int backward(struct rank *r, const Action *a, struct error *err)
 
 static int reduce_loss(struct rank *r, struct error *err)
 {
-    const double nothing = 0.0;
-    if (!speaks_for_its_rows(r) && words_put(r, WORD_LOSS, &nothing, 1, err) != 0)
+    if (!speaks_for_its_rows(r) && words_clear(r, WORD_LOSS, 1, err) != 0)
         return -1;
     return words_sum(r, WORD_LOSS, NUM_STEP_WORDS, "loss", err);
 }

@@ -33,7 +33,8 @@ static int open_device(struct rank *r, struct error *err)
 {
     if (kernels_open(r->plan->backend, r->plan->threads_per_rank, &r->dev, &r->kernels, err) != 0)
         return -1;
-    return r->dev->ops->stream_new(r->dev, STREAM_INLINE, &r->compute, err);
+    enum stream_kind kind = r->options->queued_compute ? STREAM_QUEUE : STREAM_INLINE;
+    return r->dev->ops->stream_new(r->dev, kind, &r->compute, err);
 }
 
 static int open_axes(struct rank *r, struct error *err)
@@ -82,8 +83,9 @@ static int open_words(struct rank *r, struct error *err)
     r->words = arenas_take(r->arenas, ARENA_WORDS, bytes, true, err);
     if (r->words == NULL)
         return -1;
+    r->said = calloc(1, bytes);
     r->grads_at = calloc(r->stage->n_buckets, sizeof(*r->grads_at));
-    if (r->grads_at == NULL)
+    if (r->said == NULL || r->grads_at == NULL)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the list of buckets");
     return 0;
 }
@@ -192,15 +194,19 @@ int wiring_open(struct rank *r, struct error *err)
     return 0;
 }
 
-/* The streams first: what they run uses the rest. */
+/* The streams first: what they run uses the rest. After a failure compute may still be on its way,
+ * to where the others' abort ends it. */
 void wiring_close(struct rank *r)
 {
+    if (r->dev != NULL && r->compute != NULL)
+        r->dev->ops->stream_sync(r->dev, r->compute, NULL);
     saver_free(r->saver);
     store_free(r->store);
     model_free(r->model);
     feed_close(r->feed);
     axes_close(&r->axes);
     free(r->grads_at);
+    free(r->said);
     arenas_free(r->arenas);
     if (r->dev != NULL && r->compute != NULL)
         r->dev->ops->stream_free(r->dev, r->compute);

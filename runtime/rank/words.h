@@ -20,8 +20,11 @@ enum word {
     WORD_RANKS,
 };
 
-/* Values into words first ... first + n - 1. */
+/* Values into words first ... first + n - 1, which then stay until a words_get: compute may come to
+ * them only later. */
 int words_put(struct rank *r, enum word first, const double *values, int64_t n, struct error *err);
+/* The same with zeros, at any time. */
+int words_clear(struct rank *r, enum word first, int64_t n, struct error *err);
 /* Starts their sum over all ranks. what: for errors. */
 int words_sum(struct rank *r, enum word first, int64_t n, const char *what, struct error *err);
 /* Behind store_wait: what they are. Waits for compute. */

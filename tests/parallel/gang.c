@@ -17,6 +17,7 @@
 #include "runtime/ckpt/ckpt.h"
 #include "runtime/comm/comm_host.h"
 #include "runtime/optim/optimizer.h"
+#include "tests/effort.h"
 
 #define DEADLINE_MS 60000
 
@@ -97,13 +98,25 @@ static void *run_rank(void *arg)
         .start = &rank_start,
         .link = rank->link,
         .segment_fd = g->segment_fd,
-        .deadline_ms = DEADLINE_MS,
+        .deadline_ms = g->deadline_ms > 0 ? g->deadline_ms : DEADLINE_MS,
         .observer = g->observer,
+        .queued_compute = g->queued_compute || effort_is_set("TANDEM_QUEUED"),
     };
     rank->rc = rank_run(&options, &rank->retryable, &rank->err);
     if (rank->rc != 0)
         abort_gang(g, rank->idx);
     return NULL;
+}
+
+static void stop_behind(struct gang *g, int64_t step)
+{
+    StopAtStep stop = STOP_AT_STEP__INIT;
+    RankDown down = RANK_DOWN__INIT;
+    stop.has_step = 1;
+    stop.step = step;
+    down.body_case = RANK_DOWN__BODY_STOP_AT_STEP;
+    down.stop_at_step = &stop;
+    gang_command(g, &down);
 }
 
 void gang_run(struct gang *g)
@@ -123,6 +136,8 @@ void gang_run(struct gang *g)
         g->ranks[i] = (struct gang_rank){.gang = g, .idx = i};
         assert_int_equal(link_new_local(&g->ranks[i].link, on_up, &g->ranks[i]), 0);
     }
+    if (g->stop_step > 0)
+        stop_behind(g, g->stop_step);
     for (int i = 0; i < num; i++)
         assert_int_equal(pthread_create(&g->ranks[i].thread, NULL, run_rank, &g->ranks[i]), 0);
     for (int i = 0; i < num; i++)

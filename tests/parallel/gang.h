@@ -58,6 +58,9 @@ struct gang {
     const char *job_dir;                  /* NULL: a temporary one for the run */
     const char *resume_dir;               /* NULL: from the model */
     const struct rank_observer *observer; /* NULL: nobody looks */
+    bool queued_compute;                  /* so is every gang with TANDEM_QUEUED=1 */
+    int64_t deadline_ms;                  /* of a collective; 0: long */
+    int64_t stop_step;                    /* stops behind it; 0: goes on to the end */
     /* Called with each of rank 0's metrics, on its thread. */
     void (*on_step)(struct gang *g, const StepMetrics *m);
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "kernels/host/pool.h"
 #include "kernels/host/stream.h"
@@ -195,6 +196,44 @@ static void an_event_of_computation_lets_the_queue_go(void **state)
     assert_int_equal(f->dev->ops->event_record(f->dev, e, f->compute, &err), 0);
     assert_int_equal(f->dev->ops->stream_wait(f->dev, f->queue, e, &err), 0);
     assert_int_equal(f->dev->ops->stream_sync(f->dev, f->queue, &err), 0);
+    f->dev->ops->event_free(f->dev, e);
+}
+
+static int write_late(void *args, struct error *err)
+{
+    (void)err;
+    struct timespec moment = {.tv_nsec = 2000000};
+    nanosleep(&moment, NULL);
+    **(int **)args += 1;
+    return 0;
+}
+
+/* What the event stands behind is done; what follows it in the stream need not be. */
+static void the_caller_can_wait_for_an_event(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {0};
+    struct event *e;
+    struct gate open = gate_init(), reached = gate_init();
+    int value = 0, *place = &value, number = 3;
+    assert_int_equal(f->dev->ops->event_new(f->dev, &e, &err), 0);
+    assert_int_equal(f->dev->ops->event_sync(f->dev, e, &err), 0);
+    for (int round = 1; round <= 20; round++) {
+        open.value = reached.value = 0;
+        call(f, f->queue, write_late, &place, sizeof place);
+        assert_int_equal(f->dev->ops->event_record(f->dev, e, f->queue, &err), 0);
+        call(f, f->queue, pass_gate, &(struct gate_args){&open, &reached},
+             sizeof(struct gate_args));
+        assert_int_equal(f->dev->ops->event_sync(f->dev, e, &err), 0);
+        assert_int_equal(value, round);
+        gate_set(&open, 1);
+        assert_int_equal(f->dev->ops->stream_sync(f->dev, f->queue, &err), 0);
+    }
+    call(f, f->queue, break_down, &number, sizeof number);
+    assert_int_equal(f->dev->ops->event_record(f->dev, e, f->queue, &err), 0);
+    assert_int_equal(f->dev->ops->event_sync(f->dev, e, &err), -1);
+    assert_string_equal(err.text, "host call: broken part 3");
+    assert_int_equal(f->dev->ops->stream_sync(f->dev, f->queue, &err), -1);
     f->dev->ops->event_free(f->dev, e);
 }
 
@@ -468,6 +507,8 @@ int main(void)
                                         close_device),
         cmocka_unit_test_setup_teardown(events_order_streams, open_device, close_device),
         cmocka_unit_test_setup_teardown(an_event_of_computation_lets_the_queue_go, open_device,
+                                        close_device),
+        cmocka_unit_test_setup_teardown(the_caller_can_wait_for_an_event, open_device,
                                         close_device),
         cmocka_unit_test_setup_teardown(an_error_sticks_until_the_sync, open_device, close_device),
         cmocka_unit_test_setup_teardown(an_inline_error_comes_from_the_call, open_device,
