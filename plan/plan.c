@@ -18,6 +18,7 @@
 #include "proto/text.h"
 
 #define NOTES_MAX 16
+#define SPEC_MEMORY_MAX ((size_t)16 << 20)
 
 void plan_add_note(Plan *plan, const char *fmt, ...)
 {
@@ -61,6 +62,56 @@ int plan_check_built(const Plan *plan, struct error *err)
                          "this runtime knows the data and the tensor axis alone");
     }
     return family_check_built("model", plan->model->config, err) != 0 ? -1 : plan_prove(plan, err);
+}
+
+/* Is every part and text of checked in spec, too? (Numbers have their defaults.) */
+static bool is_complete(const ProtobufCMessage *spec, const ProtobufCMessage *checked)
+{
+    for (unsigned i = 0; i < checked->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &checked->descriptor->fields[i];
+        bool is_part = f->type == PROTOBUF_C_TYPE_MESSAGE || f->type == PROTOBUF_C_TYPE_STRING;
+        bool in_choice = (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) != 0;
+        if (!is_part || in_choice || f->label == PROTOBUF_C_LABEL_REPEATED) {
+            continue;
+        }
+        const void *part = *(void *const *)((const char *)spec + f->offset);
+        const void *wanted = *(void *const *)((const char *)checked + f->offset);
+        if (wanted &&
+            (!part || (f->type == PROTOBUF_C_TYPE_MESSAGE && !is_complete(part, wanted)))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The spec of a plan was checked and filled in before: it stands another check, which adds nothing
+ * that a rank would miss. */
+static int check_spec(const JobSpec *spec, struct error *err)
+{
+    ProtobufCMessage *again;
+    size_t len = job_spec__get_packed_size(spec);
+    uint8_t *bytes = malloc(len + 1);
+    ASSERT(bytes);
+    job_spec__pack(spec, bytes);
+    int rc = text_unpack(&job_spec__descriptor, bytes, len, SPEC_MEMORY_MAX, &again, err);
+    free(bytes);
+    if (rc != 0) {
+        return error_wrap(err, "plan");
+    }
+    rc = spec_check((JobSpec *)again, err);
+    if (rc == 0 && !is_complete(&spec->base, again)) {
+        rc = error_set(err, ERR_INVALID_ARGUMENT, "its spec is not complete");
+    }
+    protobuf_c_message_free_unpacked(again, NULL);
+    return rc == 0 ? 0 : error_wrap(err, "plan");
+}
+
+int plan_check_received(const Plan *plan, struct error *err)
+{
+    if (!plan->spec || !plan->backend || !plan->memory) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "plan: incomplete");
+    }
+    return check_spec(plan->spec, err) != 0 ? -1 : plan_check_built(plan, err);
 }
 
 /* The lists are ours: one that fails is no fault of the job. */

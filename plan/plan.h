@@ -39,12 +39,14 @@ struct plan_input {
 /* *out is freed with plan__free_unpacked(out, NULL); it shares nothing with the input. */
 int plan_build(const struct plan_input *in, Plan **out, struct error *err);
 
-/* plan->memory: the largest over all stages; each stage's in a note. Part of plan_build; again where
- * something of the plan was changed since, as its threads_per_rank. */
+/* plan->memory: the largest over all stages; each stage's in a note. Part of plan_build; again
+ * where something of the plan was changed since, as its threads_per_rank. */
 int plan_set_memory(Plan *plan, struct error *err);
 
 /* Fails where the runtime can't run it, in words. */
 int plan_check_built(const Plan *plan, struct error *err);
+/* The same of a plan that came from elsewhere: whether all is there that a rank reads, too. */
+int plan_check_received(const Plan *plan, struct error *err);
 
 /* A few lines of it. Freed with plan_summary__free_unpacked. */
 PlanSummary *plan_summary(const Plan *plan);

@@ -20,7 +20,7 @@ static int find_place(struct rank *r, struct error *err)
     if (r->idx < 0 || r->idx >= mesh->num_ranks)
         return error_set(err, ERR_INVALID_ARGUMENT, "there is no rank %d of %lld", r->idx,
                          (long long)mesh->num_ranks);
-    if (plan_check_built(r->plan, err) != 0)
+    if (plan_check_received(r->plan, err) != 0)
         return -1;
     int32_t stage = mesh_coord(mesh, r->idx).pipeline;
     r->stage = r->plan->stages[stage];
