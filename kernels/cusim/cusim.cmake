@@ -1,0 +1,114 @@
+# The CUDA kernels and what they stand on, for a CPU: for tests alone. Needs CUDA's headers (Debian's
+# nvidia-cuda-toolkit, or /usr/local/cuda) and a C++ compiler; no nvcc, no GPU, no CUDA library.
+#
+# Sets TANDEM_CUSIM_BUILT, cusim_variants and a library tandem_cusim_VARIANT each. What is missing
+# leaves a test that says so: skipped without headers, failed where they are there. cusim_has_cublaslt
+# and cusim_has_nccl: these come in packages of their own.
+
+set(TANDEM_CUSIM "AUTO" CACHE STRING "CUDA kernels on the CPU, for tests: AUTO, OFF")
+set(TANDEM_CUSIM_BUILT OFF)
+
+# cusim_absent(NAME CODE WORDS): a test that ends with this code; 77 is skipped.
+function(cusim_absent name code words)
+  message(STATUS "cusim: ${words}")
+  add_test(NAME ${name} COMMAND sh -c "echo \"${words}\"; exit ${code}")
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "cusim;threads")
+endfunction()
+
+find_path(TANDEM_CUDA_INCLUDE cuda_runtime_api.h
+  HINTS ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES include)
+if(TANDEM_FUZZ)
+  return()
+elseif(TANDEM_CUSIM STREQUAL "OFF")
+  cusim_absent(cusim_test 77 "SKIPPED: the CUDA kernels are not tested here: TANDEM_CUSIM=OFF")
+  return()
+elseif(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  cusim_absent(cusim_test 77 "SKIPPED: the CUDA kernels are not tested here: their simulator needs x86-64")
+  return()
+elseif(NOT TANDEM_CUDA_INCLUDE)
+  cusim_absent(cusim_test 77 "SKIPPED: the CUDA kernels are not tested here: no cuda_runtime_api.h found")
+  return()
+endif()
+
+# The C++ compiler that goes with the C compiler: their sanitizers must be the same.
+if(NOT CMAKE_CXX_COMPILER AND CMAKE_C_COMPILER_ID MATCHES "Clang")
+  string(REGEX REPLACE "clang([-0-9]*)$" "clang++\\1" cusim_cxx ${CMAKE_C_COMPILER})
+  if(EXISTS ${cusim_cxx})
+    set(CMAKE_CXX_COMPILER ${cusim_cxx})
+  endif()
+endif()
+include(CheckLanguage)
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+  cusim_absent(cusim_test 1 "FAILED: CUDA's headers are here, but no C++ compiler to test the CUDA kernels")
+  return()
+endif()
+enable_language(CXX)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# Under a sanitizer's preset that one; else all.
+set(cusim_plain "")
+set(cusim_asan -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+set(cusim_tsan -fsanitize=thread)
+if(TANDEM_SANITIZE MATCHES "address")
+  set(cusim_variants asan)
+elseif(TANDEM_SANITIZE MATCHES "thread")
+  set(cusim_variants tsan)
+elseif(TANDEM_SANITIZE)
+  set(cusim_variants plain)
+else()
+  set(cusim_variants plain asan tsan)
+endif()
+
+# cusim_sources(FILES...): .cu files are C++ to a host compiler.
+function(cusim_sources)
+  set(cu ${ARGN})
+  list(FILTER cu INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${cu} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
+    "-xc++;-Wno-unknown-pragmas")
+endfunction()
+
+file(GLOB cusim_engine CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cusim/*.cc)
+foreach(part cublaslt nccl)
+  set(header ${part}.h)
+  if(part STREQUAL cublaslt)
+    set(header cublasLt.h)
+  endif()
+  find_path(TANDEM_CUDA_INCLUDE_${part} ${header} HINTS ${TANDEM_CUDA_INCLUDE})
+  set(cusim_has_${part} ON)
+  if(NOT TANDEM_CUDA_INCLUDE_${part})
+    set(cusim_has_${part} OFF)
+    cusim_absent(cusim_${part}_test 77 "SKIPPED: its fake is not tested here: no ${header} found")
+  endif()
+endforeach()
+if(NOT cusim_has_cublaslt)
+  list(FILTER cusim_engine EXCLUDE REGEX "/(cublaslt|touch_matmul)\\.cc$")
+endif()
+if(NOT cusim_has_nccl)
+  list(FILTER cusim_engine EXCLUDE REGEX "/(nccl|collective|peers|touch_reduced)\\.cc$")
+endif()
+file(GLOB cusim_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
+cusim_sources(${cusim_kernels})
+# What the simulator does for itself is hidden from ThreadSanitizer; touch*.cc is what it does in the
+# kernels' name.
+set(cusim_hidden ${cusim_engine})
+list(FILTER cusim_hidden EXCLUDE REGEX "/touch[^/]*\\.cc$")
+set_source_files_properties(${cusim_hidden} PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
+
+foreach(variant ${cusim_variants})
+  add_library(tandem_cusim_${variant} STATIC ${cusim_engine} ${cusim_kernels})
+  target_compile_features(tandem_cusim_${variant} PUBLIC cxx_std_17)
+  target_include_directories(tandem_cusim_${variant} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_include_directories(tandem_cusim_${variant} SYSTEM PUBLIC ${TANDEM_CUDA_INCLUDE})
+  string(TOUPPER ${variant} upper)
+  target_compile_definitions(tandem_cusim_${variant} PUBLIC _GNU_SOURCE CUSIM_${upper})
+  target_compile_options(tandem_cusim_${variant} PUBLIC -O1 -g ${cusim_${variant}}
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wformat=2 -Wundef
+    $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes> $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions>
+    $<$<BOOL:${TANDEM_WERROR}>:-Werror>)
+  target_link_options(tandem_cusim_${variant} PUBLIC ${cusim_${variant}})
+  target_link_libraries(tandem_cusim_${variant} PUBLIC Threads::Threads m)
+endforeach()
+set(TANDEM_CUSIM_BUILT ON)
