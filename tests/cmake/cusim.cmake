@@ -33,12 +33,20 @@ foreach(variant ${cusim_variants})
 endforeach()
 
 cusim_test(cusim_engine_test engine_test.c right.cu)
+cusim_test(cusim_kernels_test kernels_test.c)
 cusim_test(cusim_streams_test streams_test.c right.cu)
 if(cusim_has_cublaslt)
   cusim_test(cusim_cublaslt_test cublaslt_test.c)
 endif()
 if(cusim_has_nccl)
   cusim_test(cusim_nccl_test nccl_test.c)
+endif()
+
+# The host must not reach into device memory: here it can't.
+if(TARGET cusim_kernels_test_plain)
+  add_test(NAME cusim_kernels_test_protected COMMAND cusim_kernels_test_plain)
+  set_tests_properties(cusim_kernels_test_protected PROPERTIES LABELS "cusim;threads"
+    ENVIRONMENT CUSIM_PROTECT=1)
 endif()
 
 # What the simulator runs must compile for a GPU, too. nvcc needs no GPU for that.
