@@ -285,7 +285,7 @@ static void a_changed_plan_is_obeyed_or_refused(void **state)
     const char *seed_text = getenv("TANDEM_SEED"), *cases = getenv("TANDEM_CASES");
     uint64_t seed = seed_text != NULL ? strtoull(seed_text, NULL, 10) : 1;
     const int num_bases = (int)(sizeof(bases) / sizeof(bases[0]));
-    int num = cases != NULL ? atoi(cases) : effort(5000, 150, 40);
+    int num = cases != NULL ? atoi(cases) : effort(5000, 150, 25);
     struct count count = {0};
     for (int i = 0; i < num; i++) {
         int base = (int)((seed + (uint64_t)i) % (uint64_t)num_bases);
@@ -341,7 +341,7 @@ static void take_away(struct source *s, ProtobufCMessage *m, int *left)
     }
 }
 
-/* Each part of a plan is missed once. */
+/* Each part of a plan is missed once (a sample: some of them). */
 static void a_plan_that_lacks_a_part_is_obeyed_or_refused(void **state)
 {
     struct count count = {0};
@@ -349,7 +349,7 @@ static void a_plan_that_lacks_a_part_is_obeyed_or_refused(void **state)
     (void)state;
     for (int base = 1; base < 3; base++) {
         Plan *good = gang_plan(&bases[base]);
-        for (part = 0;; part++) {
+        for (part = 0;; part += effort(1, 1, 4)) {
             struct source s = {0};
             int left = part;
             Plan *plan = copy_of(good);
@@ -363,7 +363,7 @@ static void a_plan_that_lacks_a_part_is_obeyed_or_refused(void **state)
         plan__free_unpacked(good, NULL);
     }
     print_message("%d parts: %d ranks refused, %d trained\n", part, count.refused, count.trained);
-    assert_true(part > 50 && count.refused > 20 && count.trained > 20);
+    assert_true(part > 50 && count.refused > 5 && count.trained > 5);
 }
 
 int main(void)
