@@ -162,7 +162,7 @@ static void a_stopped_rank_is_named_with_what_the_others_wait_in(void **state)
         struct crew_end end;
         const struct moment *m = &moments[i];
         int rank = victim(m, i);
-        char who[32];
+        char who[48];
         harm(m, rank, "stop", &end);
         snprintf(who, sizeof(who), "rank %d: stood still for ", rank);
         expect(strncmp(end.message, who, strlen(who)) == 0, "who", &end);
