@@ -9,16 +9,16 @@ applies, and that is a failure too. Its head says in words what is wrong, and th
   Rarely            where it is: with TANDEM_FULL=1, or by its number
 The file is copied to a temporary folder, patched, compiled as BUILD/compile_commands.json says and
 linked before the sound one."""
-import json
 import os
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from planting import ROOT, patched_source, planted_object, planted_test
+
 FAULTS = sorted((ROOT / "tests/parallel/faults").glob("*.patch"))
 TEST = "named_faults_test"
 
@@ -59,47 +59,13 @@ def check_place(fault, before, after):
                  f"{', '.join(fault.functions)}")
 
 
-def compile_command(build, source):
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        if entry["file"] == str(ROOT / source) and "-fPIC" not in entry["command"]:
-            return shlex.split(entry["command"]), entry["directory"]
-    sys.exit(f"{source} is not in {build}/compile_commands.json")
-
-
-def build_object(build, fault, folder):
-    target = folder / fault.source
-    target.parent.mkdir(parents=True)
-    before = (ROOT / fault.source).read_text()
-    target.write_text(before)
-    subprocess.run(["patch", "-s", "-p1", "--fuzz=0", "-d", folder, "-i", fault.path], check=True)
-    check_place(fault, before, target.read_text())
-    command, where = compile_command(build, fault.source)
-    out = folder / "planted.o"
-    command[command.index("-o") + 1] = str(out)
-    for flag in ("-MF", "-MT"):
-        if flag in command:
-            command[command.index(flag) + 1] = str(folder / "deps")
-    command[command.index("-c") + 1] = str(target)
-    # A fault may leave a function or variable without use.
-    subprocess.run(command + ["-Wno-error"], cwd=where, check=True)
-    return out
-
-
-def build_test(build, planted, folder):
-    lines = subprocess.run(["ninja", "-C", build, "-t", "commands", TEST], check=True,
-                           capture_output=True, text=True).stdout.splitlines()
-    line = next(x for x in reversed(lines) if f"-o bin/{TEST}" in x)
-    line = re.sub(r"^: && | && :$", "", line)
-    program = folder / TEST
-    subprocess.run(line.replace(f"-o bin/{TEST}", f"{planted} -o {program}"), cwd=build,
-                   shell=True, check=True)
-    return program
-
-
 def look_for(build, fault):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        program = build_test(build, build_object(build, fault, folder), folder)
+        target = patched_source(fault.path, fault.source, folder, fuzz=0)
+        check_place(fault, (ROOT / fault.source).read_text(), target.read_text())
+        planted = planted_object(build, fault.source, target, folder)
+        program = planted_test(build, TEST, planted, folder)
         run = subprocess.run([program], cwd=ROOT, capture_output=True, text=True, check=False,
                              env=os.environ | {"TMPDIR": name})
     words = run.stdout + run.stderr

@@ -22,7 +22,6 @@
 #include "clients/cli/job_file.h"
 #include "clients/cli/plot.h"
 #include "clients/cli/progress.h"
-#include "clients/cli/show.h"
 #include "clients/cli/table.h"
 
 /* ---- numbers ------------------------------------------------------------------------------- */
@@ -745,25 +744,6 @@ static void check_verbs(const struct verb *const *verbs)
 }
 
 /* Every verb can be found, taught and listed. */
-/* A job's end is known a moment before its last process is gone. */
-static void an_attempt_of_a_job_that_has_ended_does_not_run(void **state)
-{
-    (void)state;
-    char h[HUMAN_MAX];
-    Job j = JOB__INIT;
-    AttemptInfo a = ATTEMPT_INFO__INIT;
-    a.started_us = 1000000;
-    j.state = JOB_RUNNING;
-    assert_string_equal(show_attempt_length(&j, &a, h), "runs");
-    j.state = JOB_PAUSED;
-    assert_string_equal(show_attempt_length(&j, &a, h), "ends");
-    j.state = JOB_SUCCEEDED;
-    j.ended_us = 43000000;
-    assert_string_equal(show_attempt_length(&j, &a, h), "42s");
-    a.ended_us = 8000000;
-    assert_string_equal(show_attempt_length(&j, &a, h), "7.0s");
-}
-
 static void every_verb_has_a_name_and_help(void **state)
 {
     (void)state;
@@ -800,7 +780,6 @@ int main(void)
         IN_FOLDER(faults_found_later_are_told_with_their_place),
         cmocka_unit_test(states_are_words),
         cmocka_unit_test(layout_names_the_axes_above_one),
-        cmocka_unit_test(an_attempt_of_a_job_that_has_ended_does_not_run),
         cmocka_unit_test(every_verb_has_a_name_and_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

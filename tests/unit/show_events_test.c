@@ -147,9 +147,29 @@ static void a_long_cause_is_said_once(void **state)
     says(&p, 1, (const char *const[]){"rank-exit  step 4  rank 1, as above\n", NULL});
 }
 
+/* A job's end is known a moment before its last process is gone. */
+static void an_attempt_of_a_job_that_has_ended_does_not_run(void **state)
+{
+    (void)state;
+    char h[HUMAN_MAX];
+    Job j = JOB__INIT;
+    AttemptInfo a = ATTEMPT_INFO__INIT;
+    a.started_us = 1000000;
+    j.state = JOB_RUNNING;
+    assert_string_equal(show_attempt_length(&j, &a, h), "runs");
+    j.state = JOB_PAUSED;
+    assert_string_equal(show_attempt_length(&j, &a, h), "ends");
+    j.state = JOB_SUCCEEDED;
+    j.ended_us = 43000000;
+    assert_string_equal(show_attempt_length(&j, &a, h), "42s");
+    a.ended_us = 8000000;
+    assert_string_equal(show_attempt_length(&j, &a, h), "7.0s");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_attempt_of_a_job_that_has_ended_does_not_run),
         cmocka_unit_test(ranks_that_follow_one_stand_in_a_line),
         cmocka_unit_test(ranks_that_end_alike_stand_in_a_line),
         cmocka_unit_test(other_causes_keep_their_lines),
