@@ -4,7 +4,7 @@
 #include "plan/layout_rules.h"
 #include "plan/memory_parts.h"
 
-#define NUM_KINDS 15
+#define NUM_KINDS 16
 
 struct piece {
     ArenaKind kind;
@@ -23,6 +23,7 @@ static void find_pieces(struct piece pieces[NUM_KINDS], const struct memory_part
         {ARENA_GRADS, p->grads, zero_stage >= 2 ? replicated : l->data > 1},
         {ARENA_EXP_AVG, p->exp_avg, false},
         {ARENA_EXP_AVG_SQ, p->exp_avg_sq, false},
+        {ARENA_MASTERS, p->masters, false},
         {ARENA_WEIGHT_SLOTS, p->weight_slots, false},
         {ARENA_GRAD_SLOTS, p->grad_slots, true},
         {ARENA_ACTIVATIONS, p->activations, false},

@@ -33,6 +33,7 @@ static const char *const words[ARENAS_MAX] = {
     [ARENA_BATCH] = "batch and tables",
     [ARENA_HOST] = "the batch on the host",
     [ARENA_SNAPSHOT] = "a checkpoint's copy",
+    [ARENA_MASTERS] = "fp32 weights",
 };
 
 const char *arenas_kind_word(ArenaKind kind)

@@ -35,7 +35,7 @@ struct arena_use {
     bool shared;
     int64_t planned, used;
 };
-#define ARENAS_MAX 16
+#define ARENAS_MAX 17
 /* Returns their number. */
 int arenas_uses(const struct arenas *a, struct arena_use out[ARENAS_MAX]);
 /* "activations" */
