@@ -16,9 +16,8 @@
 #define SPINS 2000
 
 struct comm_host_world {
+    struct comm_world base;
     struct segment_header *segment;
-    int32_t rank;
-    int32_t num_ranks;
     int64_t deadline_ms;
     int spins;
     size_t area_used;
@@ -30,6 +29,8 @@ struct comm_host_world {
 
 /* ---- world ------------------------------------------------------------------------------------
  */
+
+static const struct comm_world_ops world_ops;
 
 /* Spinning helps only where every rank has a core of its own. */
 static int spins_for(int32_t num_ranks)
@@ -55,8 +56,7 @@ int comm_host_open(struct comm_host_world **out, int fd, int32_t rank, int32_t n
         free(w);
         return -1;
     }
-    w->rank = rank;
-    w->num_ranks = num_ranks;
+    w->base = (struct comm_world){.ops = &world_ops, .rank = rank, .num_ranks = num_ranks};
     w->deadline_ms = deadline_ms;
     w->spins = spins_for(num_ranks);
     *out = w;
@@ -82,7 +82,7 @@ void *comm_host_alloc(struct comm_host_world *w, size_t bytes)
     if (need < bytes || need > w->segment->area_bytes - w->area_used) {
         return NULL;
     }
-    char *mem = (char *)w->segment + segment_area_offset(w->segment, w->rank) + w->area_used;
+    char *mem = (char *)w->segment + segment_area_offset(w->segment, w->base.rank) + w->area_used;
 #ifdef MADV_POPULATE_WRITE
     /* Touched now, in one call, not page by page in the first step; and memory that isn't there is
      * an answer here, a SIGBUS there. Kernels that don't know this (EINVAL) touch later. */
@@ -118,7 +118,8 @@ static int64_t touched_bytes(const char *mem, size_t bytes)
 
 struct comm_host_use comm_host_used(const struct comm_host_world *w)
 {
-    const char *staging = (const char *)w->segment + segment_staging_offset(w->segment, w->rank);
+    const char *staging =
+        (const char *)w->segment + segment_staging_offset(w->segment, w->base.rank);
     return (struct comm_host_use){
         .area_bytes = (int64_t)w->area_used,
         .staging_bytes = touched_bytes(staging, (size_t)w->num_comms * SEGMENT_STAGING_BYTES),
@@ -127,7 +128,7 @@ struct comm_host_use comm_host_used(const struct comm_host_world *w)
 
 void comm_host_abort(struct comm_host_world *w, const char *reason)
 {
-    comm_host_segment_abort(w->segment, w->rank, reason);
+    comm_host_segment_abort(w->segment, w->base.rank, reason);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------
@@ -237,7 +238,7 @@ static int group_join(struct comm_host_world *w, struct host_group *g, struct er
 {
     if (w->num_comms == SEGMENT_COMMS_PER_RANK) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED,
-                         "rank %d is in %d communicators already; more can't be", (int)w->rank,
+                         "rank %d is in %d communicators already; more can't be", (int)w->base.rank,
                          SEGMENT_COMMS_PER_RANK);
     }
     uint64_t key = comm_key(w, g->members, g->base.size);
@@ -248,7 +249,8 @@ static int group_join(struct comm_host_world *w, struct host_group *g, struct er
     }
     atomic_store(&g->slot->size, g->base.size);
     g->staging_idx = (uint32_t)w->num_comms++;
-    g->staging[g->base.rank] = (char *)w->segment + segment_staging_offset(w->segment, w->rank) +
+    g->staging[g->base.rank] = (char *)w->segment +
+                               segment_staging_offset(w->segment, w->base.rank) +
                                g->staging_idx * SEGMENT_STAGING_BYTES;
     return 0;
 }
@@ -256,22 +258,22 @@ static int group_join(struct comm_host_world *w, struct host_group *g, struct er
 int comm_host_comm_new(struct comm_host_world *w, struct device *dev, const int32_t *members,
                        int32_t num_members, struct comm **out, struct error *err)
 {
-    ASSERT(num_members >= 1 && num_members <= w->num_ranks);
+    ASSERT(num_members >= 1 && num_members <= w->base.num_ranks);
     struct host_group *g = calloc(1, sizeof *g);
     if (!g) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "new communicator: out of memory");
     }
     g->base = (struct comm){.ops = &host_ops, .rank = -1, .size = num_members};
     for (int32_t i = 0; i < num_members; i++) {
-        ASSERT(members[i] >= 0 && members[i] < w->num_ranks);
+        ASSERT(members[i] >= 0 && members[i] < w->base.num_ranks);
         ASSERT(i == 0 || members[i] > members[i - 1]);
         g->members[i] = members[i];
-        g->base.rank = members[i] == w->rank ? i : g->base.rank;
+        g->base.rank = members[i] == w->base.rank ? i : g->base.rank;
     }
     ASSERT(g->base.rank >= 0);
     g->dev = dev;
     g->segment = w->segment;
-    g->world_rank = w->rank;
+    g->world_rank = w->base.rank;
     g->hosts = w->hosts;
     g->turns = &w->turns;
     g->deadline_ns = w->deadline_ms * 1000000;
@@ -294,3 +296,45 @@ void comm_host_comm_name(struct comm *c, const char *name, bool background)
         atomic_store(&m->named, background ? SEGMENT_BACKGROUND : SEGMENT_NAMED);
     }
 }
+
+/* ---- as any world -----------------------------------------------------------------------------
+ */
+
+struct comm_world *comm_host_as_world(struct comm_host_world *w)
+{
+    return w ? &w->base : NULL;
+}
+
+static void world_close(struct comm_world *w)
+{
+    comm_host_close((struct comm_host_world *)w);
+}
+
+static int world_comm_new(struct comm_world *w, struct device *dev, const int32_t *members,
+                          int32_t num, const char *name, bool background, struct comm **out,
+                          struct error *err)
+{
+    if (comm_host_comm_new((struct comm_host_world *)w, dev, members, num, out, err) != 0) {
+        return -1;
+    }
+    comm_host_comm_name(*out, name, background);
+    return 0;
+}
+
+static void world_abort(struct comm_world *w, const char *reason)
+{
+    comm_host_abort((struct comm_host_world *)w, reason);
+}
+
+static void *world_alloc(struct comm_world *w, size_t bytes)
+{
+    return comm_host_alloc((struct comm_host_world *)w, bytes);
+}
+
+static const struct comm_world_ops world_ops = {
+    .name = "host",
+    .close = world_close,
+    .comm_new = world_comm_new,
+    .abort = world_abort,
+    .alloc = world_alloc,
+};

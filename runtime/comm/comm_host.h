@@ -57,6 +57,9 @@ bool comm_host_segment_waits_for(void *segment, int32_t rank, struct comm_host_m
 int comm_host_open(struct comm_host_world **out, int fd, int32_t rank, int32_t num_ranks,
                    int64_t deadline_ms, struct error *err);
 void comm_host_close(struct comm_host_world *w);
+/* The same world, for who doesn't care of which kind it is; its close is comm_host_close. NULL for
+ * NULL. */
+struct comm_world *comm_host_as_world(struct comm_host_world *w);
 
 /* Where the ranks are, for messages: [num_ranks], borrowed; an entry may be NULL. For communicators
  * that are made afterwards. */

@@ -10,7 +10,7 @@ struct piece {
 
 struct arenas {
     struct device *dev;              /* borrowed */
-    struct comm_host_world *world;   /* borrowed; NULL = one rank */
+    struct comm_world *world;        /* borrowed; NULL = no memory that others read in place */
     bool planned;                    /* else each taking is an allocation */
     struct piece pieces[ARENAS_MAX]; /* by kind */
     void **mems;                     /* owned: what of it is device memory */
@@ -63,7 +63,7 @@ static int note_mem(struct arenas *a, void *mem)
 static char *allocate(struct arenas *a, ArenaKind kind, size_t bytes, bool shared,
                       struct error *err)
 {
-    char *mem = shared ? comm_host_alloc(a->world, bytes)
+    char *mem = shared ? a->world->ops->alloc(a->world, bytes)
                        : a->dev->ops->alloc(a->dev, bytes, place_of(kind));
     if (mem != NULL && !shared && note_mem(a, mem) != 0) {
         a->dev->ops->free(a->dev, mem);
@@ -91,13 +91,13 @@ static int set_aside(struct arenas *a, const Arena *planned, struct error *err)
 }
 
 int arenas_open(struct arenas **out, const MemoryEstimate *planned, struct device *dev,
-                struct comm_host_world *world, struct error *err)
+                struct comm_world *world, struct error *err)
 {
     struct arenas *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory");
     a->dev = dev;
-    a->world = world;
+    a->world = world != NULL && world->ops->alloc != NULL ? world : NULL;
     a->planned = planned != NULL && planned->n_arenas > 0;
     for (size_t i = 0; a->planned && i < planned->n_arenas; i++) {
         if (set_aside(a, planned->arenas[i], err) != 0) {

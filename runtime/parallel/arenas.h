@@ -14,14 +14,15 @@
 
 #include "kernels/device.h"
 #include "proto/names.h"
-#include "runtime/comm/comm_host.h"
+#include "runtime/comm/comm.h"
 
 struct arenas;
 
 /* planned: NULL, or without arenas = nothing is planned and every piece is allocated by itself, as
- * programs without a plan do. world: NULL with one rank. */
+ * programs without a plan do. world: NULL with one rank; one without shared memory is as good as
+ * none. */
 int arenas_open(struct arenas **out, const MemoryEstimate *planned, struct device *dev,
-                struct comm_host_world *world, struct error *err);
+                struct comm_world *world, struct error *err);
 /* After all that was taken is no longer used; before device and world are closed. */
 void arenas_free(struct arenas *a);
 

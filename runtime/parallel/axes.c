@@ -15,7 +15,7 @@ struct group {
 struct maker {
     const Plan *plan;
     struct axes *axes;
-    struct comm_host_world *world;
+    struct comm_world *world;
     struct device *dev;
 };
 
@@ -100,10 +100,7 @@ static int make(const struct maker *m, group_fn members, bool background, struct
     members(m, &g);
     if (g.num == 1)
         return 0;
-    if (comm_host_comm_new(m->world, m->dev, g.ranks, g.num, out, err) != 0)
-        return -1;
-    comm_host_comm_name(*out, g.name, background);
-    return 0;
+    return m->world->ops->comm_new(m->world, m->dev, g.ranks, g.num, g.name, background, out, err);
 }
 
 static int find_place(struct axes *a, const Plan *plan, int32_t rank, struct error *err)
@@ -135,14 +132,16 @@ static int find_place(struct axes *a, const Plan *plan, int32_t rank, struct err
     return 0;
 }
 
-int axes_open(struct axes *out, const Plan *plan, int32_t rank, struct comm_host_world *world,
-              struct device *dev, struct error *err)
+int axes_open(struct axes *out, const Plan *plan, int32_t rank, const struct axes_means *means,
+              struct error *err)
 {
     struct axes a = {0};
-    const struct maker m = {.plan = plan, .axes = &a, .world = world, .dev = dev};
+    const struct maker m = {.plan = plan, .axes = &a, .world = means->world, .dev = means->dev};
+    const struct maker host = {
+        .plan = plan, .axes = &a, .world = means->host_world, .dev = means->host};
     if (find_place(&a, plan, rank, err) != 0)
         return -1;
-    ASSERT(world != NULL || a.num_ranks == 1);
+    ASSERT((m.world != NULL && host.world != NULL) || a.num_ranks == 1);
     /* One order on all ranks: communicators with the same members are told apart by it. */
     if (make(&m, tensor_group, false, &a.tensor, err) != 0 ||
         make(&m, kv_group, false, &a.kv_replicas, err) != 0 ||
@@ -150,7 +149,7 @@ int axes_open(struct axes *out, const Plan *plan, int32_t rank, struct comm_host
         make(&m, replica_group, false, &a.replicas, err) != 0 ||
         make(&m, all_ranks, false, &a.world, err) != 0 ||
         make(&m, shard_group, false, &a.gather, err) != 0 ||
-        make(&m, all_ranks, true, &a.save, err) != 0) {
+        make(&host, all_ranks, true, &a.save, err) != 0) {
         axes_close(&a);
         return -1;
     }

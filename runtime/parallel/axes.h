@@ -24,13 +24,21 @@ struct axes {
     struct comm *world;    /* all ranks: loss, norm, what rank 0 decides */
     /* On the gather stream. */
     struct comm *gather; /* members of shard */
-    /* On the saver's stream. */
+    /* On the saver's stream, in host memory. */
     struct comm *save; /* all ranks */
 };
 
-/* world: NULL with one rank; borrowed. After a failure there is nothing to free. */
-int axes_open(struct axes *out, const Plan *plan, int32_t rank, struct comm_host_world *world,
-              struct device *dev, struct error *err);
+/* Borrowed. With one rank the worlds are NULL. */
+struct axes_means {
+    struct comm_world *world; /* of what trains */
+    struct device *dev;
+    struct comm_world *host_world; /* of what is of the host (save); maybe the same */
+    struct device *host;
+};
+
+/* After a failure there is nothing to free. */
+int axes_open(struct axes *out, const Plan *plan, int32_t rank, const struct axes_means *means,
+              struct error *err);
 void axes_close(struct axes *a);
 
 #endif

@@ -38,9 +38,9 @@ static int64_t device_bytes(const struct rank *r)
 static int64_t segment_bytes(const struct rank *r)
 {
     struct arena_use uses[ARENAS_MAX];
-    if (r->world == NULL)
+    if (r->host_world == NULL)
         return 0;
-    struct comm_host_use use = comm_host_used(r->world);
+    struct comm_host_use use = comm_host_used(r->host_world);
     int64_t bytes = use.area_bytes + use.staging_bytes;
     for (int i = arenas_uses(r->arenas, uses) - 1; i >= 0; i--)
         if (uses[i].shared && uses[i].planned > 0)

@@ -46,7 +46,7 @@ static void let_go(struct rank *r, const struct error *err)
     if (r->world == NULL)
         return;
     snprintf(reason, sizeof(reason), "rank %d: %s", r->idx, err->text);
-    comm_host_abort(r->world, reason);
+    r->world->ops->abort(r->world, reason);
 }
 
 int rank_run(const struct rank_options *options, bool *retryable, struct error *err)

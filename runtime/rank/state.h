@@ -27,7 +27,8 @@ struct rank {
     struct device *dev;
     const struct kernels *kernels;
     struct stream *compute;
-    struct comm_host_world *world; /* NULL with one rank */
+    struct comm_host_world *host_world; /* NULL with one rank */
+    struct comm_world *world;           /* what trains talks in this one; NULL with one rank */
     const char *hosts[COMM_HOST_MAX_RANKS];
     struct axes axes;
     struct arenas *arenas; /* all its memory */

@@ -45,14 +45,19 @@ static int open_axes(struct rank *r, struct error *err)
         return error_set(err, ERR_UNIMPLEMENTED, "at most %d ranks on one host",
                          COMM_HOST_MAX_RANKS);
     if (num_ranks > 1) {
-        if (comm_host_open(&r->world, r->options->segment_fd, r->idx, num_ranks,
+        if (comm_host_open(&r->host_world, r->options->segment_fd, r->idx, num_ranks,
                            r->options->deadline_ms, err) != 0)
             return -1;
         for (int32_t i = 0; i < num_ranks && (size_t)i < plan->n_placement; i++)
             r->hosts[i] = plan->placement[i]->node;
-        comm_host_set_hosts(r->world, r->hosts);
+        comm_host_set_hosts(r->host_world, r->hosts);
+        r->world = comm_host_as_world(r->host_world);
     }
-    return axes_open(&r->axes, plan, r->idx, r->world, r->dev, err);
+    struct axes_means means = {.world = r->world,
+                               .dev = r->dev,
+                               .host_world = comm_host_as_world(r->host_world),
+                               .host = r->dev};
+    return axes_open(&r->axes, plan, r->idx, &means, err);
 }
 
 /* ---- state and model --------------------------------------------------------------------------
@@ -210,7 +215,7 @@ void wiring_close(struct rank *r)
     arenas_free(r->arenas);
     if (r->dev != NULL && r->compute != NULL)
         r->dev->ops->stream_free(r->dev, r->compute);
-    comm_host_close(r->world);
+    comm_host_close(r->host_world);
     if (r->dev != NULL)
         r->dev->ops->close(r->dev);
     params_free(&r->table);

@@ -58,6 +58,15 @@ static void plan_of(const struct shape *s, struct small_plan *p)
     p->plan.model = &p->model;
 }
 
+static const struct axes_means nobody;
+
+static int open_all(struct gang_rank *r, struct axes *a, const Plan *plan, struct error *err)
+{
+    struct comm_world *w = comm_host_as_world(r->world);
+    const struct axes_means means = {.world = w, .dev = &r->dev, .host_world = w, .host = &r->dev};
+    return axes_open(a, plan, r->rank, &means, err);
+}
+
 /* ---- what has to come out ---------------------------------------------------------------------
  */
 
@@ -123,7 +132,7 @@ static void open_and_talk(struct gang_rank *r)
     struct axes a;
     struct error err = {0};
     plan_of(r->arg, &p);
-    GANG_CHECK(r, axes_open(&a, &p.plan, r->rank, r->world, &r->dev, &err) == 0);
+    GANG_CHECK(r, open_all(r, &a, &p.plan, &err) == 0);
     GANG_CHECK(r, a.rank == r->rank && a.num_ranks == r->size);
     GANG_CHECK(r, mesh_rank(&p.mesh, a.coord) == r->rank);
     GANG_CHECK(r, a.shard_idx + a.replica_idx * a.shard_size == a.coord.data);
@@ -174,7 +183,7 @@ static void one_rank_has_no_communicator(void **state)
     struct small_plan p;
     struct axes a;
     plan_of(&s, &p);
-    assert_int_equal(axes_open(&a, &p.plan, 0, NULL, NULL, NULL), 0);
+    assert_int_equal(axes_open(&a, &p.plan, 0, &nobody, NULL), 0);
     assert_null(a.tensor);
     assert_null(a.kv_replicas);
     assert_null(a.shard);
@@ -195,13 +204,13 @@ static void a_layout_that_does_not_come_out_even_is_refused(void **state)
     struct small_plan p;
     struct shape blocks = {6, 1, 1, 3, 4, 1}, heads = {1, 1, 4, 0, 0, 3};
     plan_of(&blocks, &p);
-    assert_int_equal(axes_open(&a, &p.plan, 0, NULL, NULL, &err), -1);
+    assert_int_equal(axes_open(&a, &p.plan, 0, &nobody, &err), -1);
     assert_non_null(strstr(err.text, "6 data ranks can't be in blocks of 4"));
     plan_of(&heads, &p);
-    assert_int_equal(axes_open(&a, &p.plan, 0, NULL, NULL, &err), -1);
+    assert_int_equal(axes_open(&a, &p.plan, 0, &nobody, &err), -1);
     assert_non_null(strstr(err.text, "3 KV heads can't be copied to 4 tensor ranks"));
     plan_of(&blocks, &p);
-    assert_int_equal(axes_open(&a, &p.plan, 6, NULL, NULL, &err), -1);
+    assert_int_equal(axes_open(&a, &p.plan, 6, &nobody, &err), -1);
     assert_non_null(strstr(err.text, "there is no rank 6 of 6"));
 }
 
@@ -225,7 +234,9 @@ static void communicators_of_256_ranks_cost_only_what_they_touch(void **state)
     assert_int_equal(fstat(fd, &before), 0);
     for (int32_t i = 0; i < NUM; i++) {
         assert_int_equal(comm_host_open(&worlds[i], fd, i, NUM, DEADLINE_MS, &err), 0);
-        assert_int_equal(axes_open(&axes[i], &p.plan, i, worlds[i], NULL, &err), 0);
+        struct comm_world *w = comm_host_as_world(worlds[i]);
+        const struct axes_means means = {.world = w, .host_world = w};
+        assert_int_equal(axes_open(&axes[i], &p.plan, i, &means, &err), 0);
     }
     assert_int_equal(fstat(fd, &after), 0);
     int64_t touched = (int64_t)(after.st_blocks - before.st_blocks) * 512;
@@ -257,7 +268,7 @@ static void miss_one(struct gang_rank *r)
     int64_t until = clock_mono_ms() + DEADLINE_MS;
     plan_of(r->arg, &p);
     comm_host_set_hosts(r->world, hosts);
-    GANG_CHECK(r, axes_open(&a, &p.plan, r->rank, r->world, &r->dev, &err) == 0);
+    GANG_CHECK(r, open_all(r, &a, &p.plan, &err) == 0);
     while (r->rank == 4 && atomic_load(&num_past) < 6 && clock_mono_ms() < until)
         clock_sleep_ms(1);
     int rc = -1;

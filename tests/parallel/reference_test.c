@@ -64,9 +64,11 @@ static void *run_share(void *arg)
     ASSERT(params_expand(s->plan, 0, &table, &err) == 0);
     if (num_ranks > 1)
         ASSERT(comm_host_open(&world, s->segment_fd, s->rank, num_ranks, 60000, &err) == 0);
-    ASSERT(axes_open(&axes, s->plan, s->rank, world, dev, &err) == 0);
+    struct comm_world *any = comm_host_as_world(world);
+    struct axes_means means = {.world = any, .dev = dev, .host_world = any, .host = dev};
+    ASSERT(axes_open(&axes, s->plan, s->rank, &means, &err) == 0);
     struct arenas *arenas;
-    ASSERT(arenas_open(&arenas, NULL, dev, world, &err) == 0);
+    ASSERT(arenas_open(&arenas, NULL, dev, any, &err) == 0);
     struct store_options store_options = {
         .dev = dev,
         .kernels = kernels,

@@ -56,7 +56,7 @@ static void open_comm(struct solo *s, const struct solo_options *o, int32_t tens
 static void open_model(struct solo *s, const struct solo_options *o, int32_t tensor)
 {
     struct error err = {0};
-    check(arenas_open(&s->arenas, NULL, s->dev, s->world, &err), &err);
+    check(arenas_open(&s->arenas, NULL, s->dev, comm_host_as_world(s->world), &err), &err);
     const struct tp tp = {
         .comm = s->comm,
         .stream = s->stream,

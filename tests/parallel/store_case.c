@@ -118,7 +118,8 @@ static int open_rank(struct rank *r)
     if (num_ranks > 1 &&
         comm_host_open(&r->world, r->fd, r->idx, num_ranks, c->spec.deadline_ms, &r->err) != 0)
         return -1;
-    if (open_axes(r) != 0 || arenas_open(&r->arenas, NULL, r->dev, r->world, &r->err) != 0)
+    if (open_axes(r) != 0 ||
+        arenas_open(&r->arenas, NULL, r->dev, comm_host_as_world(r->world), &r->err) != 0)
         return -1;
     struct store_options options = {
         .dev = r->dev,
