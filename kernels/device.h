@@ -18,6 +18,7 @@
 struct device;
 struct stream;
 struct event;
+struct graph;
 
 enum stream_kind {
     STREAM_INLINE, /* compute */
@@ -61,9 +62,21 @@ struct device_ops {
     /* Host backends only (else NULL): runs fn in the order of s. */
     int (*host_call)(struct device *dev, struct stream *s, device_call_fn fn, const void *args,
                      size_t bytes, struct error *err);
-    /* Threads that a kernel of this device may use. */
+    /* Threads that a kernel of this device may use; an accelerator: 1. */
     int (*num_threads)(struct device *dev);
+
+    /* What is enqueued in s between begin and end is not run but becomes a graph, whose launch then
+     * does all of it. NULL on devices that have no graphs: look before. end: *out is NULL and it
+     * returns 0 where the work can't be captured (text says why); it has not run then. */
+    int (*capture_begin)(struct device *dev, struct stream *s, struct error *err);
+    int (*capture_end)(struct device *dev, struct stream *s, struct graph **out, char *why,
+                       size_t why_size, struct error *err);
+    int (*graph_launch)(struct device *dev, struct stream *s, struct graph *g, struct error *err);
+    void (*graph_free)(struct device *dev, struct graph *g);
 };
+
+/* Is its memory the host's, its compute stream maybe inline? */
+#define DEVICE_IS_HOST(dev) ((dev)->ops->host_call != NULL)
 
 struct device {
     const struct device_ops *ops;

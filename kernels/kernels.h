@@ -1,9 +1,12 @@
 /* The table of operations: one function each; every backend fills it, ref is the truth.
  *
  * Rules. Each takes a stream, allocates nothing, never synchronises, returns 0 or -1 (an error is
- * our own mistake or a device fault; the text says which operation). All tensors of a call have
- * the type `t` (fp32 or fp64; index arrays int32), row-major and dense, unless said otherwise.
- * "fp32" statistics mean: at least fp32; in an fp64 run they are fp64, so they have type t here.
+ * our own mistake or a device fault; the text says which operation). Row-major and dense, unless
+ * said otherwise; index arrays are int32.
+ * Types: `t` (fp32, fp64 or bf16) is what activations have, and the weights that meet them. Its
+ * wide type (dtype_wide: fp32 for bf16, else t) is what sums are computed in, and what statistics
+ * (rstd, mean, lse), RoPE's tables and gradients of parameters (dw, db) have. Each number is
+ * rounded to bf16 once, where it is written.
  * Nothing to do (no rows, no columns) is legal everywhere.
  * Calls in a STREAM_QUEUE may run beside calls in the compute stream on the same device; the
  * queue's thread does them alone. No bit of a result depends on that. Gradients: activations are
@@ -23,8 +26,10 @@
 #include "kernels/device.h"
 #include "kernels/tensor.h"
 
-/* C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C. Row-major; lda, ldb, ldc are the distances
- * of rows as stored. */
+/* C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C0 + bias. Row-major; lda, ldb, ldc are the
+ * distances of rows as stored. A and B have type t; C has type c_type: t, or its wide type. What
+ * may be NULL costs nothing where it is; an accelerator fuses the rest into the product where it
+ * can, and does it in launches of its own where it can't. */
 struct gemm_args {
     bool trans_a, trans_b;
     int64_t m, n, k;
@@ -35,9 +40,16 @@ struct gemm_args {
     int64_t ldb;
     void *c;
     int64_t ldc;
+    enum dtype c_type;
+    const void *c0;   /* like C (type, ldc); NULL = C itself. Not read where beta is 0 */
+    const void *bias; /* [n], type t, added to each row; or NULL */
+    /* After all of the above, where not NULL: gelu = gelu_fwd(C). Like C. */
+    void *gelu;
+    /* After all of the above, where not NULL: C *= gelu'(gelu_of). Like C; not with gelu. */
+    const void *gelu_of;
 };
 
-/* Causal attention with grouped heads. q, o [B,T,H,E]; k, v [B,T,K,E]; lse [B,H,T] =
+/* Causal attention with grouped heads. q, o [B,T,H,E]; k, v [B,T,K,E]; lse [B,H,T] (wide) =
  * log sum exp(scale q.k), kept for the backward pass. H % K = 0. Query i sees keys 0..i.
  * segments [B,T] int32 or NULL: query and key must also have the same segment. */
 struct attention_args {
@@ -53,13 +65,30 @@ struct attention_args {
     void *workspace;
 };
 
-/* w -= lr * (m^ / (sqrt(v^) + eps) + decay * w), m^ and v^ corrected by bias1 = 1 - beta1^n,
- * bias2 = 1 - beta2^n. g is multiplied by grad_scale first. decay is 0 where it doesn't apply. */
-struct adamw_args {
-    int64_t n;
-    void *w, *m, *v;
-    const void *g;
-    double lr, beta1, beta2, eps, decay, bias1, bias2, grad_scale;
+/* Elements that lie side by side in weights, gradients and moments: where they begin in each. */
+struct step_run {
+    int64_t w, g, m, low, n;
+    double decay; /* 0 where it doesn't apply */
+};
+
+/* All runs in one call (an accelerator: in as few launches as their list fits into).
+ * adamw: w -= lr * (m^ / (sqrt(v^) + eps) + decay * w), m^ and v^ corrected by
+ * bias1 = 1 - beta1^n, bias2 = 1 - beta2^n. sgd: w -= lr * (g + decay * w); no m, v.
+ * g is multiplied by *grad_scale first: one double in device memory (clip below); NULL = 1. Where
+ * it isn't finite, nothing is changed. */
+struct step_args {
+    const struct step_run *runs; /* host memory, read before the call returns */
+    int32_t num_runs;
+    void *w, *m, *v; /* type t: fp32 or fp64 */
+    const void *g;   /* type t */
+    void *low;       /* bf16 copies of what was written to w; NULL = none */
+    const double *grad_scale;
+    double lr, beta1, beta2, eps, bias1, bias2;
+};
+
+/* Of a flat buffer: elements at .. at + n - 1. */
+struct span {
+    int64_t at, n;
 };
 
 /* Logits of a part of the vocabulary: [R, ld], of whose columns the first `valid` (0..ld) are those
@@ -81,10 +110,12 @@ struct kernels {
     int (*embed_fwd)(struct device *dev, struct stream *s, enum dtype t, void *y, const void *w,
                      const int32_t *ids, int64_t first, int64_t r, int64_t v, int64_t d,
                      struct error *err);
-    /* dw[ids[r] - first] += dy[r], in the order of rows; nothing for an id that isn't there. */
+    /* dw[ids[r] - first] += dy[r], always in the same order; nothing for an id that isn't there. */
     int (*embed_bwd)(struct device *dev, struct stream *s, enum dtype t, void *dw, const void *dy,
                      const int32_t *ids, int64_t first, int64_t r, int64_t v, int64_t d,
-                     struct error *err);
+                     void *workspace, struct error *err);
+    size_t (*embed_bwd_workspace)(struct device *dev, enum dtype t, int64_t r, int64_t v,
+                                  int64_t d);
 
     /* y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + eps). x, y [R,D]; w [D]; rstd [R]. y may alias
      * x. Source: Zhang & Sennrich 2019, eq. 4. */
@@ -176,18 +207,25 @@ struct kernels {
                      const double *max, const double *sums, double dloss,
                      const struct logits_part *p, struct error *err);
 
-    /* *out (double, device memory) = sum over x[n] of x^2, in double, always in the same order. */
+    /* *out (double, device memory) = sum of x^2 over all of the spans (host memory, read before the
+     * call returns) of x, in double, always in the same order. */
     int (*sum_squares)(struct device *dev, struct stream *s, enum dtype t, double *out,
-                       const void *x, int64_t n, struct error *err);
+                       const void *x, const struct span *spans, int32_t num_spans, void *workspace,
+                       struct error *err);
+    size_t (*sum_squares_workspace)(struct device *dev, enum dtype t, int32_t num_spans);
     /* *out (double) = sum over x[n] (double). */
     int (*sum_double)(struct device *dev, struct stream *s, double *out, const double *x, int64_t n,
                       struct error *err);
+    /* *norm = sqrt(*squares), in place where they are one; *scale = max_norm / (*norm + 1e-6) where
+     * that is below 1 and max_norm > 0, else 1; where *norm isn't finite *scale is NaN, also when
+     * max_norm is 0. Doubles in device memory. */
+    int (*clip)(struct device *dev, struct stream *s, double *norm, double *scale,
+                const double *squares, double max_norm, struct error *err);
 
-    int (*adamw)(struct device *dev, struct stream *s, enum dtype t, const struct adamw_args *a,
+    int (*adamw)(struct device *dev, struct stream *s, enum dtype t, const struct step_args *a,
                  struct error *err);
-    /* w -= lr * (grad_scale * g + decay * w). */
-    int (*sgd)(struct device *dev, struct stream *s, enum dtype t, void *w, const void *g,
-               double lr, double decay, double grad_scale, int64_t n, struct error *err);
+    int (*sgd)(struct device *dev, struct stream *s, enum dtype t, const struct step_args *a,
+               struct error *err);
 
     /* dst[i] = (type dst_t) src[i]. */
     int (*cast)(struct device *dev, struct stream *s, void *dst, enum dtype dst_t, const void *src,
@@ -197,8 +235,13 @@ struct kernels {
 const struct kernels *kernels_ref(void);
 const struct kernels *kernels_cpu(void);
 
-/* By name (ref, cpu): opens the device and gives the table that goes with it. */
-int kernels_open(const char *backend, int num_threads, struct device **dev,
-                 const struct kernels **k, struct error *err);
+struct kernels_options {
+    const char *backend; /* ref, cpu, cuda */
+    int num_threads;     /* host backends: of the rank, itself included, >= 1 */
+    int32_t device;      /* cuda: its index among those that the process sees */
+};
+/* Opens the device and gives the table that goes with it. cuda: through kernels/plugin.h. */
+int kernels_open(const struct kernels_options *o, struct device **dev, const struct kernels **k,
+                 struct error *err);
 
 #endif

@@ -50,14 +50,18 @@ const struct kernels *kernels_cpu(void)
     return &host_kernels_cpu;
 }
 
-int kernels_open(const char *backend, int num_threads, struct device **dev,
-                 const struct kernels **k, struct error *err)
+int kernels_open(const struct kernels_options *o, struct device **dev, const struct kernels **k,
+                 struct error *err)
 {
-    bool is_ref = strcmp(backend, "ref") == 0;
-    if (!is_ref && strcmp(backend, "cpu") != 0) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "backend %s: not one of ref, cpu", backend);
+    bool is_ref = strcmp(o->backend, "ref") == 0;
+    if (strcmp(o->backend, "cuda") == 0) {
+        return error_set(err, ERR_UNIMPLEMENTED, "backend cuda: not part of this build");
     }
-    int rc = is_ref ? device_open_ref(dev, err) : device_open_cpu(dev, num_threads, err);
+    if (!is_ref && strcmp(o->backend, "cpu") != 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "backend %s: not one of ref, cpu, cuda",
+                         o->backend);
+    }
+    int rc = is_ref ? device_open_ref(dev, err) : device_open_cpu(dev, o->num_threads, err);
     if (rc == 0) {
         *k = is_ref ? kernels_ref() : kernels_cpu();
     }

@@ -36,7 +36,8 @@ double peak_flops(enum dtype t)
                               .b = mem + bytes,
                               .ldb = SIDE,
                               .c = mem + 2 * bytes,
-                              .ldc = SIDE};
+                              .ldc = SIDE,
+                              .c_type = t};
         int64_t start = cpu_now_ns();
         int64_t end = start;
         for (int i = 0; i < MIN_TRIES || end - start < TIME_LIMIT_NS; i++) {

@@ -1,37 +1,13 @@
 /* Conversions between types of numbers; every host backend uses the same. */
 #include "kernels/host/loops.h"
 
-#include <math.h>
 #include <string.h>
+
+#include "kernels/host/bf16.h"
 
 #define CAST_BLOCK INT64_C(65536)
 
 typedef void (*cast_fn)(void *dst, const void *src, int64_t begin, int64_t end);
-
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-/* To the nearest, ties to even; a NaN stays one. */
-static uint16_t bf16_of(float x)
-{
-    uint32_t bits = bits_of(x);
-    if (isnan(x)) {
-        return (uint16_t)(bits >> 16 | 0x40);
-    }
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-static float float_of(uint16_t bf16)
-{
-    uint32_t bits = (uint32_t)bf16 << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 static void f32_to_f64(void *dst, const void *src, int64_t begin, int64_t end)
 {
@@ -75,7 +51,7 @@ static void bf16_to_f32(void *dst, const void *src, int64_t begin, int64_t end)
     float *d = dst;
     const uint16_t *s = src;
     for (int64_t i = begin; i < end; i++) {
-        d[i] = float_of(s[i]);
+        d[i] = bf16_float(s[i]);
     }
 }
 
@@ -84,7 +60,7 @@ static void bf16_to_f64(void *dst, const void *src, int64_t begin, int64_t end)
     double *d = dst;
     const uint16_t *s = src;
     for (int64_t i = begin; i < end; i++) {
-        d[i] = float_of(s[i]);
+        d[i] = bf16_float(s[i]);
     }
 }
 

@@ -12,6 +12,8 @@ static int front_gemm(struct device *dev, struct stream *s, enum dtype t, const 
     ASSERT(a->lda >= (a->trans_a ? a->m : a->k));
     ASSERT(a->ldb >= (a->trans_b ? a->k : a->n));
     ASSERT(a->ldc >= a->n);
+    ASSERT(a->c_type == t || a->c_type == dtype_wide(t));
+    ASSERT(!a->gelu || !a->gelu_of);
     ASSERT(a->lda <= INT32_MAX && a->ldb <= INT32_MAX && a->ldc <= INT32_MAX);
     ASSERT(a->m <= INT32_MAX && a->n <= INT32_MAX && a->k <= INT32_MAX);
     return front_submit(dev, s, "gemm", l->gemm, a, sizeof *a, err);
@@ -31,14 +33,26 @@ static int front_embed_fwd(struct device *dev, struct stream *s, enum dtype t, v
 
 static int front_embed_bwd(struct device *dev, struct stream *s, enum dtype t, void *dw,
                            const void *dy, const int32_t *ids, int64_t first, int64_t r, int64_t v,
-                           int64_t d, struct error *err)
+                           int64_t d, void *workspace, struct error *err)
 {
+    (void)workspace;
     const struct loops *l = front_loops(dev, t);
     if (!l) {
         return front_no_such_type(dev, "embed_bwd", t, err);
     }
     struct embed_args a = {.out = dw, .in = dy, .ids = ids, .first = first, .r = r, .v = v, .d = d};
     return front_submit(dev, s, "embed_bwd", l->embed_bwd, &a, sizeof a, err);
+}
+
+static size_t front_embed_bwd_workspace(struct device *dev, enum dtype t, int64_t r, int64_t v,
+                                        int64_t d)
+{
+    (void)dev;
+    (void)t;
+    (void)r;
+    (void)v;
+    (void)d;
+    return 0;
 }
 
 static int front_rope(struct device *dev, struct stream *s, enum dtype t, void *x, const void *cos,
@@ -119,59 +133,6 @@ static int front_scale(struct device *dev, struct stream *s, enum dtype t, void 
     return front_submit(dev, s, "scale", l->scale, &a, sizeof a, err);
 }
 
-static int front_sum_squares(struct device *dev, struct stream *s, enum dtype t, double *out,
-                             const void *x, int64_t n, struct error *err)
-{
-    const struct loops *l = front_loops(dev, t);
-    if (!l) {
-        return front_no_such_type(dev, "sum_squares", t, err);
-    }
-    struct sum_args a = {.out = out, .x = x, .n = n};
-    return front_submit(dev, s, "sum_squares", l->sum_squares, &a, sizeof a, err);
-}
-
-/* A step sums a few thousand losses: one plain order for every backend. */
-static void sum_double_loop(struct pool *pool, const void *args)
-{
-    (void)pool;
-    const struct sum_args *a = args;
-    const double *x = a->x;
-    double sum = 0;
-    for (int64_t i = 0; i < a->n; i++) {
-        sum += x[i];
-    }
-    *a->out = sum;
-}
-
-static int front_sum_double(struct device *dev, struct stream *s, double *out, const double *x,
-                            int64_t n, struct error *err)
-{
-    struct sum_args a = {.out = out, .x = x, .n = n};
-    return front_submit(dev, s, "sum_double", sum_double_loop, &a, sizeof a, err);
-}
-
-static int front_adamw(struct device *dev, struct stream *s, enum dtype t,
-                       const struct adamw_args *a, struct error *err)
-{
-    const struct loops *l = front_loops(dev, t);
-    if (!l) {
-        return front_no_such_type(dev, "adamw", t, err);
-    }
-    return front_submit(dev, s, "adamw", l->adamw, a, sizeof *a, err);
-}
-
-static int front_sgd(struct device *dev, struct stream *s, enum dtype t, void *w, const void *g,
-                     double lr, double decay, double grad_scale, int64_t n, struct error *err)
-{
-    const struct loops *l = front_loops(dev, t);
-    if (!l) {
-        return front_no_such_type(dev, "sgd", t, err);
-    }
-    struct sgd_args a = {
-        .w = w, .g = g, .lr = lr, .decay = decay, .grad_scale = grad_scale, .n = n};
-    return front_submit(dev, s, "sgd", l->sgd, &a, sizeof a, err);
-}
-
 static int front_cast(struct device *dev, struct stream *s, void *dst, enum dtype dst_t,
                       const void *src, enum dtype src_t, int64_t n, struct error *err)
 {
@@ -187,8 +148,9 @@ static int front_cast(struct device *dev, struct stream *s, void *dst, enum dtyp
 #define HOST_KERNELS(backend)                                                                      \
     {                                                                                              \
         .name = backend, .gemm = front_gemm, .embed_fwd = front_embed_fwd,                         \
-        .embed_bwd = front_embed_bwd, .rmsnorm_fwd = front_rmsnorm_fwd,                            \
-        .rmsnorm_bwd = front_rmsnorm_bwd, .rmsnorm_bwd_workspace = front_rmsnorm_bwd_workspace,    \
+        .embed_bwd = front_embed_bwd, .embed_bwd_workspace = front_embed_bwd_workspace,            \
+        .rmsnorm_fwd = front_rmsnorm_fwd, .rmsnorm_bwd = front_rmsnorm_bwd,                        \
+        .rmsnorm_bwd_workspace = front_rmsnorm_bwd_workspace,                                      \
         .layernorm_fwd = front_layernorm_fwd, .layernorm_bwd = front_layernorm_bwd,                \
         .layernorm_bwd_workspace = front_layernorm_bwd_workspace, .rope = front_rope,              \
         .attention_fwd = front_attention_fwd, .attention_bwd = front_attention_bwd,                \
@@ -197,8 +159,8 @@ static int front_cast(struct device *dev, struct stream *s, void *dst, enum dtyp
         .add_bias = front_add_bias, .column_sum = front_column_sum, .add = front_add,              \
         .scale = front_scale, .cross_entropy = front_cross_entropy, .ce_max = front_ce_max,        \
         .ce_sum = front_ce_sum, .ce_finish = front_ce_finish, .sum_squares = front_sum_squares,    \
-        .sum_double = front_sum_double, .adamw = front_adamw, .sgd = front_sgd,                    \
-        .cast = front_cast,                                                                        \
+        .sum_squares_workspace = front_sum_squares_workspace, .sum_double = front_sum_double,      \
+        .clip = front_clip, .adamw = front_adamw, .sgd = front_sgd, .cast = front_cast,            \
     }
 
 const struct kernels host_kernels_ref = HOST_KERNELS("ref");

@@ -69,5 +69,17 @@ int front_ce_sum(struct device *dev, struct stream *s, enum dtype t, double *sum
 int front_ce_finish(struct device *dev, struct stream *s, enum dtype t, double *nll, void *dlogits,
                     const double *max, const double *sums, double dloss,
                     const struct logits_part *p, struct error *err);
+int front_sum_squares(struct device *dev, struct stream *s, enum dtype t, double *out,
+                      const void *x, const struct span *spans, int32_t num_spans, void *workspace,
+                      struct error *err);
+size_t front_sum_squares_workspace(struct device *dev, enum dtype t, int32_t num_spans);
+int front_sum_double(struct device *dev, struct stream *s, double *out, const double *x, int64_t n,
+                     struct error *err);
+int front_clip(struct device *dev, struct stream *s, double *norm, double *scale,
+               const double *squares, double max_norm, struct error *err);
+int front_adamw(struct device *dev, struct stream *s, enum dtype t, const struct step_args *a,
+                struct error *err);
+int front_sgd(struct device *dev, struct stream *s, enum dtype t, const struct step_args *a,
+              struct error *err);
 
 #endif

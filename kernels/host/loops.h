@@ -34,8 +34,8 @@ struct loops {
     loop_fn ce_sum;        /* ce_args */
     loop_fn ce_finish;     /* ce_args */
     loop_fn sum_squares;   /* sum_args */
-    loop_fn adamw;         /* adamw_args */
-    loop_fn sgd;           /* sgd_args */
+    loop_fn adamw;         /* run_args */
+    loop_fn sgd;           /* run_args */
     size_t (*rmsnorm_bwd_workspace)(int64_t r, int64_t d);
     size_t (*layernorm_bwd_workspace)(int64_t r, int64_t d);
     size_t (*attention_workspace)(int num_threads, int64_t b, int64_t seq_len, int64_t h,
@@ -140,12 +140,21 @@ struct sum_args {
     int64_t n;
 };
 
-struct sgd_args {
-    void *w;
+/* One run of a step. */
+struct run_args {
+    void *w, *m, *v;
     const void *g;
-    double lr, decay, grad_scale;
+    void *low;
+    const double *grad_scale;
     int64_t n;
+    double lr, beta1, beta2, eps, bias1, bias2, decay;
 };
+
+/* What the run's gradients are multiplied by: the stream has come to it now. */
+static inline double run_scale(const struct run_args *a)
+{
+    return a->grad_scale ? *a->grad_scale : 1;
+}
 
 struct cast_args {
     void *dst;

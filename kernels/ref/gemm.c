@@ -1,5 +1,7 @@
 #include "kernels/host/variant/variant.h"
 
+#include "kernels/ref/gelu.h"
+
 /* Entries of C whose sums are kept at once. Each is summed over k in order, as in the plainest of
  * loops; a block only reads A and B less often. */
 #define ROWS 4
@@ -32,6 +34,25 @@ static void sum_block(struct walk a, struct walk b, int64_t k, int64_t rows, int
     }
 }
 
+/* Writes entry (i, j), whose products sum up to sum. */
+static void put(const struct gemm_args *g, int64_t i, int64_t j, double sum)
+{
+    int64_t at = i * g->ldc + j;
+    const real *c0 = g->c0 ? g->c0 : g->c;
+    double x = g->alpha * sum + (g->beta == 0 ? 0 : g->beta * (double)c0[at]);
+    if (g->bias) {
+        x += (double)((const real *)g->bias)[j];
+    }
+    if (g->gelu_of) {
+        x *= gelu_slope((double)((const real *)g->gelu_of)[at]);
+    }
+    real c = (real)x;
+    ((real *)g->c)[at] = c;
+    if (g->gelu) {
+        ((real *)g->gelu)[at] = (real)gelu((double)c);
+    }
+}
+
 void OP(gemm)(struct pool *pool, const void *args)
 {
     (void)pool;
@@ -48,9 +69,7 @@ void OP(gemm)(struct pool *pool, const void *args)
             sum_block(a_part, b_part, g->k, rows, cols, sum);
             for (int64_t i = 0; i < rows; i++) {
                 for (int64_t j = 0; j < cols; j++) {
-                    real *c = (real *)g->c + (i0 + i) * g->ldc + j0 + j;
-                    double old = g->beta == 0 ? 0 : g->beta * (double)*c;
-                    *c = (real)(g->alpha * sum[i][j] + old);
+                    put(g, i0 + i, j0 + j, sum[i][j]);
                 }
             }
         }

@@ -127,6 +127,10 @@ static size_t workspace_bytes(const struct model *m)
     bytes =
         larger(bytes, m->layer_norm ? k->layernorm_bwd_workspace(m->dev, m->dtype, own, m->hidden)
                                     : k->rmsnorm_bwd_workspace(m->dev, m->dtype, own, m->hidden));
+    bytes = larger(bytes, k->embed_bwd_workspace(m->dev, m->dtype, m->rows, m->vocab, m->hidden));
+    if (m->num_positions > 0)
+        bytes = larger(bytes,
+                       k->embed_bwd_workspace(m->dev, m->dtype, own, m->num_positions, m->hidden));
     if (m->qk_norm)
         bytes = larger(bytes,
                        k->rmsnorm_bwd_workspace(m->dev, m->dtype, m->rows * m->heads, m->head_dim));

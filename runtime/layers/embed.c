@@ -35,14 +35,14 @@ int embed_backward(struct model *m, const void *dy, struct error *err)
     const void *all;
     if (m->num_positions > 0) {
         const int32_t *ids = positions_of_rows(m) + tp_first_row(&m->tp, m->rows);
-        if (m->kernels->embed_bwd(m->dev, m->stream, m->dtype,
-                                  weight_grad(m, &m->weights.positions), dy, ids, 0,
-                                  stream_own_rows(m), m->num_positions, m->hidden, err) != 0)
+        if (m->kernels->embed_bwd(
+                m->dev, m->stream, m->dtype, weight_grad(m, &m->weights.positions), dy, ids, 0,
+                stream_own_rows(m), m->num_positions, m->hidden, m->workspace, err) != 0)
             return -1;
     }
     if (stream_gather(m, &all, m->d_gathered, dy, err) != 0)
         return -1;
     return m->kernels->embed_bwd(m->dev, m->stream, m->dtype, weight_grad(m, &m->weights.embed),
                                  all, m->input.ids, m->vocab_first, m->rows, m->vocab, m->hidden,
-                                 err);
+                                 m->workspace, err);
 }

@@ -17,6 +17,7 @@ int linear_forward(struct model *m, void *y, const void *x, const struct weight 
         .ldb = w->distance,
         .c = y,
         .ldc = w->rows,
+        .c_type = m->dtype,
     };
     return m->kernels->gemm(m->dev, m->stream, m->dtype, &args, err);
 }
@@ -37,6 +38,7 @@ int linear_backward_input(struct model *m, void *dx, const void *dy, const struc
         .ldb = w->distance,
         .c = dx,
         .ldc = w->cols,
+        .c_type = m->dtype,
     };
     return m->kernels->gemm(m->dev, m->stream, m->dtype, &args, err);
 }
@@ -58,6 +60,7 @@ int linear_backward_weight(struct model *m, const struct weight *w, const void *
         .ldb = w->in_out ? w->rows : w->cols,
         .c = weight_grad(m, w),
         .ldc = w->distance,
+        .c_type = m->dtype,
     };
     return m->kernels->gemm(m->dev, m->stream, m->dtype, &args, err);
 }

@@ -8,7 +8,7 @@ struct optimizer {
     struct optimizer_options options;
     bool moments;
     double beta1, beta2;
-    struct optimizer_run *runs; /* owned */
+    struct step_run *runs; /* owned */
     int32_t num_runs;
 };
 
@@ -46,7 +46,7 @@ int optimizer_new(struct optimizer **out, const struct optimizer_options *option
 {
     struct optimizer *o = calloc(1, sizeof(*o));
     size_t num_runs = (size_t)options->num_runs;
-    struct optimizer_run *runs = calloc(num_runs + 1, sizeof(*runs));
+    struct step_run *runs = calloc(num_runs + 1, sizeof(*runs));
     if (o == NULL || runs == NULL) {
         free(o);
         free(runs);
@@ -58,8 +58,14 @@ int optimizer_new(struct optimizer **out, const struct optimizer_options *option
     ASSERT(o->moments || strcmp(spec->name, "sgd") == 0);
     o->beta1 = spec->n_betas > 0 ? spec->betas[0] : 0.9;
     o->beta2 = spec->n_betas > 1 ? spec->betas[1] : 0.95;
-    if (num_runs > 0)
-        memcpy(runs, options->runs, num_runs * sizeof(*runs));
+    for (size_t i = 0; i < num_runs; i++) {
+        const struct optimizer_run *run = &options->runs[i];
+        runs[i] = (struct step_run){.w = run->w,
+                                    .g = run->g,
+                                    .m = run->m,
+                                    .n = run->numel,
+                                    .decay = run->decay ? spec->weight_decay : 0.0};
+    }
     o->runs = runs;
     o->num_runs = options->num_runs;
     *out = o;
@@ -74,50 +80,26 @@ void optimizer_free(struct optimizer *o)
     free(o);
 }
 
-static void *at(const struct optimizer *o, void *buffer, int64_t offset)
-{
-    return (char *)buffer + (size_t)offset * dtype_size(o->options.dtype);
-}
-
-static int step_adamw(struct optimizer *o, const struct optimizer_run *run, int64_t n, double lr,
-                      double grad_scale, struct error *err)
+int optimizer_step(struct optimizer *o, int64_t n, double lr, const double *grad_scale,
+                   struct error *err)
 {
     const struct optimizer_options *p = &o->options;
-    struct adamw_args args = {
-        .n = run->numel,
-        .w = at(o, p->buffers.weights, run->w),
-        .m = at(o, p->buffers.exp_avg, run->m),
-        .v = at(o, p->buffers.exp_avg_sq, run->m),
-        .g = at(o, p->buffers.grads, run->g),
+    struct step_args args = {
+        .runs = o->runs,
+        .num_runs = o->num_runs,
+        .w = p->buffers.weights,
+        .m = p->buffers.exp_avg,
+        .v = p->buffers.exp_avg_sq,
+        .g = p->buffers.grads,
+        .grad_scale = grad_scale,
         .lr = lr,
         .beta1 = o->beta1,
         .beta2 = o->beta2,
         .eps = p->spec->eps,
-        .decay = run->decay ? p->spec->weight_decay : 0.0,
         .bias1 = 1.0 - pow(o->beta1, (double)n),
         .bias2 = 1.0 - pow(o->beta2, (double)n),
-        .grad_scale = grad_scale,
     };
-    return p->kernels->adamw(p->dev, p->stream, p->dtype, &args, err);
-}
-
-static int step_sgd(struct optimizer *o, const struct optimizer_run *run, double lr,
-                    double grad_scale, struct error *err)
-{
-    const struct optimizer_options *p = &o->options;
-    return p->kernels->sgd(p->dev, p->stream, p->dtype, at(o, p->buffers.weights, run->w),
-                           at(o, p->buffers.grads, run->g), lr,
-                           run->decay ? p->spec->weight_decay : 0.0, grad_scale, run->numel, err);
-}
-
-int optimizer_step(struct optimizer *o, int64_t n, double lr, double grad_scale, struct error *err)
-{
-    for (int32_t i = 0; i < o->num_runs; i++) {
-        const struct optimizer_run *run = &o->runs[i];
-        int rc = o->moments ? step_adamw(o, run, n, lr, grad_scale, err)
-                            : step_sgd(o, run, lr, grad_scale, err);
-        if (rc != 0)
-            return error_wrap(err, "optimizer");
-    }
-    return 0;
+    int rc = o->moments ? p->kernels->adamw(p->dev, p->stream, p->dtype, &args, err)
+                        : p->kernels->sgd(p->dev, p->stream, p->dtype, &args, err);
+    return rc == 0 ? 0 : error_wrap(err, "optimizer");
 }

@@ -1,5 +1,5 @@
 /* AdamW or SGD over runs of elements: those whose step is this rank's. It knows neither layers nor
- * who owns what; a run is updated in one call. */
+ * who owns what; all runs are updated in one call. */
 #ifndef TANDEM_RUNTIME_OPTIM_OPTIMIZER_H
 #define TANDEM_RUNTIME_OPTIM_OPTIMIZER_H
 
@@ -47,7 +47,9 @@ int optimizer_new(struct optimizer **out, const struct optimizer_options *option
                   struct error *err);
 void optimizer_free(struct optimizer *o);
 
-/* Step n = 1..: the bias corrections count from there. Gradients are multiplied by grad_scale. */
-int optimizer_step(struct optimizer *o, int64_t n, double lr, double grad_scale, struct error *err);
+/* Step n = 1..: the bias corrections count from there. Gradients are multiplied by *grad_scale
+ * (device memory; NULL = 1); nothing changes where that isn't finite. */
+int optimizer_step(struct optimizer *o, int64_t n, double lr, const double *grad_scale,
+                   struct error *err);
 
 #endif

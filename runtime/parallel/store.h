@@ -85,10 +85,9 @@ int store_wait(struct store *s, struct error *err);
 /* *out (host) = L2 norm of the gradients of the whole model, every logical element once: what a
  * tensor rank holds as well as another is counted by one, what replicas of a shard hold by each of
  * them in part, and a tied embedding has one place. All ranks call it and get the same bits. After
- * store_wait. */
-int store_norm(struct store *s, double *out, struct error *err);
-/* Step n = 1.. over the owned elements (runtime/optim). Gradients are multiplied by grad_scale. */
-int store_optimizer_step(struct store *s, int64_t n, double lr, double grad_scale,
-                         struct error *err);
+ * store_wait. The optimizer's step that follows is clipped to max_norm (0 = off). */
+int store_norm(struct store *s, double max_norm, double *out, struct error *err);
+/* Step n = 1.. over the owned elements (runtime/optim); after store_norm. */
+int store_optimizer_step(struct store *s, int64_t n, double lr, struct error *err);
 
 #endif

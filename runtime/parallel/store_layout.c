@@ -202,11 +202,11 @@ static bool is_counted(const struct store *s, const struct param *p)
 }
 
 /* Replicas of a shard hold the same sums: each counts a part of every run. */
-static struct store_count replica_part(const struct store *s, struct store_count run)
+static struct span replica_part(const struct store *s, struct span run)
 {
     int64_t num = s->o.axes->num_replicas, idx = s->o.axes->replica_idx;
-    int64_t begin = run.numel * idx / num, end = run.numel * (idx + 1) / num;
-    return (struct store_count){run.at + begin, end - begin};
+    int64_t begin = run.n * idx / num, end = run.n * (idx + 1) / num;
+    return (struct span){run.at + begin, end - begin};
 }
 
 int store_open_norm(struct store *s, struct error *err)
@@ -217,18 +217,23 @@ int store_open_norm(struct store *s, struct error *err)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the norm's runs");
     for (int32_t i = 0; i < num_params; i++) {
         struct extent e = own_extent(s, i);
-        struct store_count *last = s->num_counts > 0 ? &s->counts[s->num_counts - 1] : NULL;
+        struct span *last = s->num_counts > 0 ? &s->counts[s->num_counts - 1] : NULL;
         if (e.numel == 0 || !is_counted(s, e.param))
             continue;
         int64_t at = place_of(s, &e, 2);
-        if (last != NULL && last->at + last->numel == at)
-            last->numel += e.numel;
+        if (last != NULL && last->at + last->n == at)
+            last->n += e.numel;
         else
-            s->counts[s->num_counts++] = (struct store_count){at, e.numel};
+            s->counts[s->num_counts++] = (struct span){at, e.numel};
     }
     for (int32_t i = 0; i < s->num_counts; i++)
         s->counts[i] = replica_part(s, s->counts[i]);
-    s->squares = arenas_take(s->o.arenas, ARENA_BATCH,
-                             (size_t)(s->num_counts + 1) * sizeof(*s->squares), false, err);
-    return s->squares != NULL ? 0 : -1;
+    size_t words = 2 * sizeof(double);
+    size_t workspace = s->o.kernels->sum_squares_workspace(s->o.dev, s->o.dtype, s->num_counts);
+    s->norm = arenas_take(s->o.arenas, ARENA_BATCH, words + workspace, false, err);
+    if (s->norm == NULL)
+        return -1;
+    s->scale = s->norm + 1;
+    s->norm_workspace = s->norm + 2;
+    return 0;
 }

@@ -55,11 +55,10 @@ struct store {
 
     struct optimizer *optimizer; /* owned */
     /* Elements in the gradient buffer that this rank counts in the norm: begin, numel. */
-    struct store_count {
-        int64_t at, numel;
-    } * counts; /* owned */
+    struct span *counts; /* owned */
     int32_t num_counts;
-    double *squares; /* device memory: a sum for each of counts, then their sum */
+    double *norm, *scale; /* device memory: norm first is the sum of squares */
+    void *norm_workspace;
 
     /* All NULL where this rank is alone. */
     struct stream *reduce, *gather; /* owned */

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "plan/schedule.h"
 #include "plan/spec_check.h"
-#include "runtime/optim/clip.h"
 #include "runtime/optim/lr.h"
 #include "runtime/rank/measure.h"
 #include "runtime/rank/nonfinite.h"
@@ -98,7 +97,8 @@ static int measure_norm(struct rank *r, struct step *s, struct error *err)
 {
     double words[NUM_STEP_WORDS];
     if (words_get(r, WORD_LOSS, words, NUM_STEP_WORDS, err) != 0 ||
-        store_norm(r->store, &s->result.grad_norm, err) != 0)
+        store_norm(r->store, r->plan->spec->training->clip_grad_norm, &s->result.grad_norm, err) !=
+            0)
         return -1;
     s->result.loss = words[WORD_LOSS] * s->dloss;
     s->boundary = (enum boundary)words[WORD_BOUNDARY];
@@ -111,8 +111,7 @@ static int update_weights(struct rank *r, struct step *s, struct error *err)
 {
     const TrainingSpec *training = r->plan->spec->training;
     s->result.lr = lr_at(training, r->plan->total_steps, s->number);
-    return store_optimizer_step(r->store, s->number, s->result.lr,
-                                clip_factor(s->result.grad_norm, training->clip_grad_norm), err);
+    return store_optimizer_step(r->store, s->number, s->result.lr, err);
 }
 
 /* ---- the step ---------------------------------------------------------------------------------

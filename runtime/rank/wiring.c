@@ -31,7 +31,9 @@ static int find_place(struct rank *r, struct error *err)
 
 static int open_device(struct rank *r, struct error *err)
 {
-    if (kernels_open(r->plan->backend, r->plan->threads_per_rank, &r->dev, &r->kernels, err) != 0)
+    struct kernels_options options = {.backend = r->plan->backend,
+                                      .num_threads = r->plan->threads_per_rank};
+    if (kernels_open(&options, &r->dev, &r->kernels, err) != 0)
         return -1;
     enum stream_kind kind = r->options->queued_compute ? STREAM_QUEUE : STREAM_INLINE;
     return r->dev->ops->stream_new(r->dev, kind, &r->compute, err);

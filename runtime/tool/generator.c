@@ -81,7 +81,8 @@ static int expand_table(struct generator *g, struct error *err)
 
 static int open_device(struct generator *g, int num_threads, struct error *err)
 {
-    if (kernels_open("cpu", num_threads, &g->dev, &g->kernels, err) != 0)
+    if (kernels_open(&(struct kernels_options){"cpu", num_threads, 0}, &g->dev, &g->kernels, err) !=
+        0)
         return -1;
     return g->dev->ops->stream_new(g->dev, STREAM_INLINE, &g->stream, err);
 }

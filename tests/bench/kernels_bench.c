@@ -286,7 +286,7 @@ static void run_embed_fwd(void *arg)
 static void run_embed_bwd(void *arg)
 {
     struct vectors *v = arg;
-    must(k->embed_bwd(dev, stream, DTYPE_F32, v->y, v->x, v->ids, 0, v->r, v->r, v->d, &err));
+    must(k->embed_bwd(dev, stream, DTYPE_F32, v->y, v->x, v->ids, 0, v->r, v->r, v->d, NULL, &err));
 }
 
 static void run_cross_entropy(void *arg)
@@ -299,25 +299,26 @@ static void run_cross_entropy(void *arg)
 static void run_sum_squares(void *arg)
 {
     struct vectors *v = arg;
-    must(k->sum_squares(dev, stream, DTYPE_F32, v->sums, v->x, v->n, &err));
+    struct span all = {0, v->n};
+    must(k->sum_squares(dev, stream, DTYPE_F32, v->sums, v->x, &all, 1, v->sums, &err));
 }
 
 static void run_adamw(void *arg)
 {
     struct vectors *v = arg;
-    struct adamw_args a = {.n = v->n,
-                           .w = v->x,
-                           .m = v->y,
-                           .v = v->u,
-                           .g = v->z,
-                           .lr = 1e-12,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .decay = 0.1,
-                           .bias1 = 1,
-                           .bias2 = 1,
-                           .grad_scale = 1};
+    struct step_run all = {.n = v->n, .decay = 0.1};
+    struct step_args a = {.runs = &all,
+                          .num_runs = 1,
+                          .w = v->x,
+                          .m = v->y,
+                          .v = v->u,
+                          .g = v->z,
+                          .lr = 1e-12,
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .eps = 1e-8,
+                          .bias1 = 1,
+                          .bias2 = 1};
     must(k->adamw(dev, stream, DTYPE_F32, &a, &err));
 }
 
@@ -379,7 +380,7 @@ static void bench_memory(int64_t r, int64_t d)
 int main(int argc, char **argv)
 {
     int num_threads = argc > 1 ? atoi(argv[1]) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    must(kernels_open("cpu", num_threads, &dev, &k, &err));
+    must(kernels_open(&(struct kernels_options){"cpu", num_threads, 0}, &dev, &k, &err));
     must(dev->ops->stream_new(dev, STREAM_INLINE, &stream, &err));
     double one = peak_flops(DTYPE_F32);
     peak = one * num_threads;

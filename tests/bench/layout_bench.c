@@ -77,7 +77,7 @@ static double measure_peak(int threads)
     struct device *dev;
     const struct kernels *k;
     struct stream *s;
-    ASSERT(kernels_open("cpu", threads, &dev, &k, &err) == 0);
+    ASSERT(kernels_open(&(struct kernels_options){"cpu", threads, 0}, &dev, &k, &err) == 0);
     ASSERT(dev->ops->stream_new(dev, STREAM_INLINE, &s, &err) == 0);
     float *mem = dev->ops->alloc(dev, (size_t)3 * SIDE * SIDE * sizeof(float), MEM_DEVICE);
     ASSERT(mem != NULL);

@@ -23,7 +23,6 @@
 #include "plan/params.h"
 #include "runtime/ckpt/ckpt.h"
 #include "runtime/layers/model.h"
-#include "runtime/optim/clip.h"
 #include "runtime/optim/optimizer.h"
 
 /* The one thread's own time, so that neighbours on the machine don't count. */
@@ -78,9 +77,9 @@ static int embed_fwd(struct device *dev, struct stream *s, enum dtype t, void *y
 }
 static int embed_bwd(struct device *dev, struct stream *s, enum dtype t, void *dw, const void *dy,
                      const int32_t *ids, int64_t first, int64_t r, int64_t v, int64_t d,
-                     struct error *err)
+                     void *workspace, struct error *err)
 {
-    TIMED(PART_EMBED, embed_bwd(dev, s, t, dw, dy, ids, first, r, v, d, err));
+    TIMED(PART_EMBED, embed_bwd(dev, s, t, dw, dy, ids, first, r, v, d, workspace, err));
 }
 static int rmsnorm_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, void *rstd,
                        const void *x, const void *w, int64_t r, int64_t d, double eps,
@@ -184,11 +183,12 @@ static int ce_finish(struct device *dev, struct stream *s, enum dtype t, double 
     TIMED(PART_LOSS, ce_finish(dev, s, t, nll, dlogits, max, sums, dloss, p, err));
 }
 static int sum_squares(struct device *dev, struct stream *s, enum dtype t, double *out,
-                       const void *x, int64_t n, struct error *err)
+                       const void *x, const struct span *spans, int32_t num_spans, void *workspace,
+                       struct error *err)
 {
-    TIMED(PART_NORM_OF_GRADIENT, sum_squares(dev, s, t, out, x, n, err));
+    TIMED(PART_NORM_OF_GRADIENT, sum_squares(dev, s, t, out, x, spans, num_spans, workspace, err));
 }
-static int adamw(struct device *dev, struct stream *s, enum dtype t, const struct adamw_args *a,
+static int adamw(struct device *dev, struct stream *s, enum dtype t, const struct step_args *a,
                  struct error *err)
 {
     TIMED(PART_OPTIMIZER, adamw(dev, s, t, a, err));
@@ -256,7 +256,7 @@ static void bench_parts(const Plan *plan, int steps)
     struct stream *stream;
     struct param_table table;
     const TrainingSpec *training = plan->spec->training;
-    TRY(kernels_open("cpu", 1, &dev, &kernels, &err));
+    TRY(kernels_open(&(struct kernels_options){"cpu", 1, 0}, &dev, &kernels, &err));
     TRY(dev->ops->stream_new(dev, STREAM_INLINE, &stream, &err));
     TRY(params_expand(plan, 0, &table, &err));
     struct kernels timed = timed_table(kernels);
@@ -302,7 +302,7 @@ static void bench_parts(const Plan *plan, int steps)
     const struct batch batch = {.ids = ids, .targets = ids + 1};
     model_set_batch(model, &batch);
     int32_t num_units = (int32_t)plan->model->config->num_hidden_layers + 2;
-    double *words = dev->ops->alloc(dev, 2 * sizeof(*words), MEM_DEVICE), norm;
+    double *words = dev->ops->alloc(dev, 4 * sizeof(*words), MEM_DEVICE);
     int64_t all_ns = INT64_MAX, forward_ns = 0, backward_ns = 0, best_ns[NUM_PARTS] = {0};
     for (int step = -1; step < steps; step++) {
         memset(part_ns, 0, sizeof(part_ns));
@@ -313,10 +313,11 @@ static void bench_parts(const Plan *plan, int steps)
         int64_t backward = cpu_ns();
         TRY(model_backward(model, 0, num_units, &err));
         int64_t end = cpu_ns();
-        TRY(timed.sum_squares(dev, stream, DTYPE_F32, words + 1, buffers[1], table.flat_numel,
+        struct span all = {0, table.flat_numel};
+        TRY(timed.sum_squares(dev, stream, DTYPE_F32, words + 1, buffers[1], &all, 1, words + 3,
                               &err));
-        norm = sqrt(words[1]);
-        TRY(optimizer_step(optimizer, step + 2, 1e-4, clip_factor(norm, 1.0), &err));
+        TRY(timed.clip(dev, stream, words + 1, words + 2, words + 1, 1.0, &err));
+        TRY(optimizer_step(optimizer, step + 2, 1e-4, words + 2, &err));
         int64_t step_ns = cpu_ns() - begin;
         if (step < 0 || step_ns >= all_ns)
             continue;

@@ -220,8 +220,10 @@ static double sum_squares(cudaStream_t s, enum dtype t, int64_t n, size_t skip, 
     double got;
     MUST(cuda_sum_squares(s, t, out, x.device, n, workspace));
     side_get(s, &got, out, sizeof got);
-    assert_int_equal(kernels_ref()->sum_squares(ref, ref_stream, DTYPE_F64, want, x.ref, n, &err),
-                     0);
+    struct span all = {0, n};
+    assert_int_equal(
+        kernels_ref()->sum_squares(ref, ref_stream, DTYPE_F64, want, x.ref, &all, 1, want, &err),
+        0);
     numbers_free(&x);
     side_free(out, 0);
     side_free(workspace, 0);
@@ -262,19 +264,21 @@ static void check_adamw(int64_t n, size_t skip, double decay)
     double bias2 = 1 - pow(0.95, 3);
     struct cuda_adamw_args a = {n,    w.device, m.device, v.device, g.device, 1e-2, 0.9,
                                 0.95, 1e-8,     decay,    bias1,    bias2,    0.37};
-    struct adamw_args b = {.n = n,
-                           .w = w.ref,
-                           .m = m.ref,
-                           .v = v.ref,
-                           .g = g.ref,
-                           .lr = 1e-2,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .decay = decay,
-                           .bias1 = bias1,
-                           .bias2 = bias2,
-                           .grad_scale = 0.37};
+    struct step_run all = {.n = n, .decay = decay};
+    double scale = 0.37;
+    struct step_args b = {.runs = &all,
+                          .num_runs = 1,
+                          .w = w.ref,
+                          .m = m.ref,
+                          .v = v.ref,
+                          .g = g.ref,
+                          .lr = 1e-2,
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .eps = 1e-8,
+                          .bias1 = bias1,
+                          .bias2 = bias2,
+                          .grad_scale = &scale};
     MUST(cuda_adamw(s, &a));
     assert_int_equal(kernels_ref()->adamw(ref, ref_stream, DTYPE_F64, &b, &err), 0);
     numbers_agree(s, "w", &w, 4 * 0x1p-24);

@@ -59,7 +59,7 @@ static void *run_share(void *arg)
     struct param_table table;
     struct comm_host_world *world = NULL;
     struct axes axes;
-    ASSERT(kernels_open("ref", 1, &dev, &kernels, &err) == 0);
+    ASSERT(kernels_open(&(struct kernels_options){"ref", 1, 0}, &dev, &kernels, &err) == 0);
     ASSERT(dev->ops->stream_new(dev, STREAM_INLINE, &stream, &err) == 0);
     ASSERT(params_expand(s->plan, 0, &table, &err) == 0);
     if (num_ranks > 1)

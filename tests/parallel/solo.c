@@ -88,7 +88,8 @@ void solo_open(struct solo *s, const struct solo_options *o)
     int32_t tensor = o->tensor > 0 ? o->tensor : 1;
     *s = (struct solo){.dtype = o->dtype};
     s->num_units = family_num_units(o->config);
-    check(kernels_open(o->backend, 1, &s->dev, &s->kernels, &err), &err);
+    check(kernels_open(&(struct kernels_options){o->backend, 1, 0}, &s->dev, &s->kernels, &err),
+          &err);
     check(s->dev->ops->stream_new(s->dev, STREAM_INLINE, &s->stream, &err), &err);
     s->table = solo_table(o->config, tensor, o->sequence);
     size_t bytes = (size_t)s->table.flat_numel * dtype_size(o->dtype);

@@ -111,7 +111,7 @@ static int open_rank(struct rank *r)
     struct store_case *c = r->c;
     const struct kernels *kernels;
     int32_t num_ranks = c->spec.data * c->spec.tensor;
-    if (kernels_open("ref", 1, &r->dev, &kernels, &r->err) != 0 ||
+    if (kernels_open(&(struct kernels_options){"ref", 1, 0}, &r->dev, &kernels, &r->err) != 0 ||
         r->dev->ops->stream_new(r->dev, c->spec.queued ? STREAM_QUEUE : STREAM_INLINE, &r->compute,
                                 &r->err) != 0)
         return -1;
@@ -291,7 +291,7 @@ static int check_norm(struct rank *r)
     if (r->dev->ops->stream_sync(r->dev, r->compute, &r->err) != 0 || check_words(r) != 0 ||
         check_part(r, STORE_GRADS, store_case_at(c, c->grads, r->step, r->tensor), "gradient",
                    true) != 0 ||
-        check_owned(r) != 0 || store_norm(r->store, &r->norm, &r->err) != 0)
+        check_owned(r) != 0 || store_norm(r->store, 0.0, &r->norm, &r->err) != 0)
         return -1;
     if (!is_near(r->norm, c->norms[r->step]))
         return find(r, "norm", 0, r->norm, c->norms[r->step], &r->err);
@@ -338,7 +338,7 @@ static int run_action(struct rank *r, const Action *a)
     case ACTION_NORM:
         return check_norm(r);
     case ACTION_OPTIMIZER:
-        return store_optimizer_step(r->store, r->step + 1, CASE_LR, 1.0, &r->err);
+        return store_optimizer_step(r->store, r->step + 1, CASE_LR, &r->err);
     default:
         return find(r, "action", (int64_t)a->kind, 0, 0, &r->err);
     }

@@ -73,10 +73,11 @@ static void chain_run(const struct side *side, struct stream *s, const struct ch
     DO(layernorm_bwd, c->dx, c->dw, c->db, c->y, c->x, c->b, c->mean, c->rstd, R, D, true,
        c->workspace);
     DO(column_sum, c->db, c->dx, R, D);
-    DO(embed_bwd, c->w, c->dx, c->ids, 3, R, D - 7, D);
+    DO(embed_bwd, c->w, c->dx, c->ids, 3, R, D - 7, D, NULL);
     DO(add, c->x, c->x, c->dx, N);
     DO(scale, c->x, 0.5, N);
-    DO(sum_squares, c->square, c->x, N);
+    struct span all = {0, N};
+    DO(sum_squares, c->square, c->x, &all, 1, c->square);
     assert_int_equal(
         side->dev->ops->copy(side->dev, s, c->y, c->x, sizeof(float) * N, COPY_ON_DEVICE, &last),
         0);

@@ -18,7 +18,8 @@ struct side side_open(const char *backend, int num_threads)
 {
     struct side side = {0};
     struct error err = {0};
-    if (kernels_open(backend, num_threads, &side.dev, &side.k, &err) != 0 ||
+    if (kernels_open(&(struct kernels_options){backend, num_threads, 0}, &side.dev, &side.k,
+                     &err) != 0 ||
         side.dev->ops->stream_new(side.dev, STREAM_INLINE, &side.s, &err) != 0) {
         fail_msg("%s", err.text);
     }

@@ -56,7 +56,8 @@ static void a_nan_comes_through_norms_and_activations(void **state)
     assert_int_equal(x.k->swiglu_fwd(x.dev, x.s, DTYPE_F32, y, in, in, N, &last), 0);
     assert_true(isnan(y[D + 2]) && !isnan(y[D + 1]));
     double sum = 0;
-    assert_int_equal(x.k->sum_squares(x.dev, x.s, DTYPE_F32, &sum, in, N, &last), 0);
+    struct span all = {0, N};
+    assert_int_equal(x.k->sum_squares(x.dev, x.s, DTYPE_F32, &sum, in, &all, 1, &sum, &last), 0);
     assert_true(isnan(sum));
     side_close(&x);
 }
@@ -271,10 +272,10 @@ static void an_unknown_backend_is_refused(void **state)
     struct device *dev;
     const struct kernels *k;
     struct error err = {0};
-    assert_int_equal(kernels_open("gpu", 1, &dev, &k, &err), -1);
+    assert_int_equal(kernels_open(&(struct kernels_options){"gpu", 1, 0}, &dev, &k, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(err.text, "cpu"));
-    assert_int_equal(kernels_open("cpu", 0, &dev, &k, &err), -1);
+    assert_int_equal(kernels_open(&(struct kernels_options){"cpu", 0, 0}, &dev, &k, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
 }
 
@@ -306,6 +307,28 @@ static void casts_round_to_nearest_even(void **state)
     side_close(&x);
 }
 
+static double clip_scale(const struct side *x, double squares, double max_norm)
+{
+    double words[3] = {squares};
+    assert_int_equal(x->k->clip(x->dev, x->s, &words[1], &words[2], &words[0], max_norm, &last), 0);
+    assert_true(words[1] == sqrt(squares) || isnan(squares));
+    return words[2];
+}
+
+/* 0 = off; a norm that isn't finite is no number to multiply by, clipped or not. */
+static void clipping_only_ever_shrinks(void **state)
+{
+    (void)state;
+    struct side x = side_open("cpu", 1);
+    assert_true(clip_scale(&x, 0.25, 1.0) == 1.0);
+    assert_true(clip_scale(&x, 0.0, 1.0) == 1.0);
+    assert_true(clip_scale(&x, 16.0, 1.0) == 1.0 / (4.0 + 1e-6));
+    assert_true(clip_scale(&x, 1e18, 0.0) == 1.0);
+    assert_true(isnan(clip_scale(&x, INFINITY, 1.0)) && isnan(clip_scale(&x, INFINITY, 0.0)));
+    assert_true(isnan(clip_scale(&x, NAN, 1.0)) && isnan(clip_scale(&x, NAN, 0.0)));
+    side_close(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +344,7 @@ int main(void)
         cmocka_unit_test(far_out_gelu_is_the_identity_or_nothing),
         cmocka_unit_test(an_unknown_backend_is_refused),
         cmocka_unit_test(casts_round_to_nearest_even),
+        cmocka_unit_test(clipping_only_ever_shrinks),
     };
     return cmocka_run_group_tests_name("op faults", tests, NULL, NULL);
 }

@@ -325,7 +325,7 @@ static void embed_forward(struct problem *p)
 static void embed_backward(struct problem *p)
 {
     assert_int_equal(p->side.k->embed_bwd(p->side.dev, p->side.s, DTYPE_F64, p->gradient[0], p->c,
-                                          p->ids, 0, p->s.r, p->s.v, p->s.d, &last),
+                                          p->ids, 0, p->s.r, p->s.v, p->s.d, NULL, &last),
                      0);
 }
 
@@ -358,9 +358,9 @@ static void parts_of_an_embedding_add_up_to_the_whole(void **state)
         int64_t v = V - first < PART ? V - first : PART;
         assert_int_equal(
             x.k->embed_fwd(x.dev, x.s, DTYPE_F64, y, w + first * D, ids, first, R, v, D, &last), 0);
-        assert_int_equal(
-            x.k->embed_bwd(x.dev, x.s, DTYPE_F64, dw + first * D, dy, ids, first, R, v, D, &last),
-            0);
+        assert_int_equal(x.k->embed_bwd(x.dev, x.s, DTYPE_F64, dw + first * D, dy, ids, first, R, v,
+                                        D, NULL, &last),
+                         0);
         for (int i = 0; i < N; i++) {
             sum[i] += y[i];
         }

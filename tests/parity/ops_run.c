@@ -38,6 +38,7 @@ void run_gemm(const struct side *x, enum dtype t, const struct shape *s, struct 
         .ldb = ldb,
         .c = c,
         .ldc = ldc,
+        .c_type = t,
     };
     must(x->k->gemm(x->dev, x->s, t, &g, &err), &err);
     /* What lies between the rows of C isn't C. */
@@ -57,7 +58,8 @@ void run_embed(const struct side *x, enum dtype t, const struct shape *s, struct
     void *y = side_poison(x, t, s->r * s->d);
     must(x->k->embed_fwd(x->dev, x->s, t, y, w, ids, s->first, s->r, s->v, s->d, &err), &err);
     side_output(x, t, y, s->r * s->d, out);
-    must(x->k->embed_bwd(x->dev, x->s, t, w, dy, ids, s->first, s->r, s->v, s->d, &err), &err);
+    must(x->k->embed_bwd(x->dev, x->s, t, w, dy, ids, s->first, s->r, s->v, s->d, NULL, &err),
+         &err);
     side_output(x, t, w, s->v * s->d, out);
 }
 
@@ -226,7 +228,8 @@ void run_sums(const struct side *x, enum dtype t, const struct shape *s, struct 
     void *in = side_draw(x, t, s->n, 1, s->size);
     double *plain = side_draw(x, DTYPE_F64, s->n, 1, s->size);
     double *sum = side_poison(x, DTYPE_F64, 2);
-    must(x->k->sum_squares(x->dev, x->s, t, &sum[0], in, s->n, &err), &err);
+    struct span all = {0, s->n};
+    must(x->k->sum_squares(x->dev, x->s, t, &sum[0], in, &all, 1, &sum[0], &err), &err);
     must(x->k->sum_double(x->dev, x->s, &sum[1], plain, s->n, &err), &err);
     side_output(x, DTYPE_F64, &sum[0], 1, out);
     side_output(x, DTYPE_F64, &sum[1], 1, out);
@@ -240,8 +243,11 @@ void run_adamw(const struct side *x, enum dtype t, const struct shape *s, struct
     for (int64_t i = 0; i < s->n; i++) {
         square[i] = (double)(float)(square[i] * square[i] * 1e-4);
     }
-    struct adamw_args a = {
-        .n = s->n,
+    struct step_run all = {.n = s->n, .decay = 0.1};
+    double scale = 0.7;
+    struct step_args a = {
+        .runs = &all,
+        .num_runs = 1,
         .w = side_draw(x, t, s->n, 1, 1),
         .m = side_draw(x, t, s->n, 2, 1e-2),
         .v = side_upload(x, t, square, s->n),
@@ -250,8 +256,7 @@ void run_adamw(const struct side *x, enum dtype t, const struct shape *s, struct
         .beta1 = 0.9,
         .beta2 = 0.95,
         .eps = 1e-8,
-        .decay = 0.1,
-        .grad_scale = 0.7,
+        .grad_scale = &scale,
     };
     for (int step = 1; step <= 3; step++) {
         a.bias1 = 1 - (step == 1 ? 0.9 : step == 2 ? 0.81 : 0.729);
@@ -268,6 +273,10 @@ void run_sgd(const struct side *x, enum dtype t, const struct shape *s, struct o
     struct error err = {0};
     void *w = side_draw(x, t, s->n, 1, 1);
     void *g = side_draw(x, t, s->n, 2, 1);
-    must(x->k->sgd(x->dev, x->s, t, w, g, 1e-2, 0.1, 0.5, s->n, &err), &err);
+    struct step_run all = {.n = s->n, .decay = 0.1};
+    double scale = 0.5;
+    struct step_args a = {
+        .runs = &all, .num_runs = 1, .w = w, .g = g, .grad_scale = &scale, .lr = 1e-2};
+    must(x->k->sgd(x->dev, x->s, t, &a, &err), &err);
     side_output(x, t, w, s->n, out);
 }

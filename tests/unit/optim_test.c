@@ -1,4 +1,4 @@
-/* The learning rate of a step, and the factor that clips. */
+/* The learning rate of a step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include "../parallel/golden.h"
-#include "runtime/optim/clip.h"
 #include "runtime/optim/lr.h"
 
 static OptimizerSpec optimizer;
@@ -97,16 +96,6 @@ static void wsd_falls_over_the_last_steps(void **state)
     check_lr(100, 100, 0.0002);
 }
 
-static void clipping_only_ever_shrinks(void **state)
-{
-    (void)state;
-    assert_true(clip_factor(0.5, 1.0) == 1.0);
-    assert_true(clip_factor(0.0, 1.0) == 1.0);
-    assert_true(clip_factor(4.0, 1.0) == 1.0 / (4.0 + 1e-6));
-    /* 0 = off. */
-    assert_true(clip_factor(1e9, 0.0) == 1.0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -115,7 +104,6 @@ int main(void)
         cmocka_unit_test_setup(linear_falls_evenly_to_the_floor, setup),
         cmocka_unit_test_setup(constant_stays, setup),
         cmocka_unit_test_setup(wsd_falls_over_the_last_steps, setup),
-        cmocka_unit_test(clipping_only_ever_shrinks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

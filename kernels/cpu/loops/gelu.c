@@ -1,24 +1,7 @@
-/* With u = sqrt(2/pi) (x + 0.044715 x^3), (1 + tanh(u)) / 2 = 1 / (1 + e^-2u): one exponential, and
- * exact to the last bits also where tanh is near -1. */
-#include "kernels/host/variant/variant.h"
+#include "kernels/cpu/loops/gelu.h"
 
 #include "kernels/cpu/loops/block.h"
-#include "kernels/cpu/loops/exp.h"
-
-#define TWO_ROOT_2_OVER_PI ((real)1.59576912160573071176)
-#define CUBIC ((real)0.044715)
-/* Farther out the slope is 0 or 1 to the last bit; up to there e^-2u is a finite number. */
-#if REAL_IS_F64
-#define SLOPE_END 21.0
-#else
-#define SLOPE_END 10.0f
-#endif
-
-/* e^-2u. */
-static inline real decay_of(real x)
-{
-    return exp_real(-TWO_ROOT_2_OVER_PI * x * (1 + CUBIC * x * x));
-}
+#include "kernels/host/variant/variant.h"
 
 static void gelu_fwd_task(void *arg, int64_t task, int thread)
 {
@@ -29,7 +12,7 @@ static void gelu_fwd_task(void *arg, int64_t task, int thread)
     int64_t end = min_i64(a->n, (task + 1) * ELEMENT_BLOCK);
 #pragma omp simd
     for (int64_t i = task * ELEMENT_BLOCK; i < end; i++) {
-        y[i] = x[i] / (1 + decay_of(x[i]));
+        y[i] = gelu(x[i]);
     }
 }
 
@@ -49,12 +32,7 @@ static void gelu_bwd_task(void *arg, int64_t task, int thread)
     int64_t end = min_i64(a->n, (task + 1) * ELEMENT_BLOCK);
 #pragma omp simd
     for (int64_t i = task * ELEMENT_BLOCK; i < end; i++) {
-        real c = x[i] < -SLOPE_END ? -SLOPE_END : x[i];
-        c = c > SLOPE_END ? SLOPE_END : c;
-        real e = decay_of(c);
-        real s = 1 / (1 + e);
-        real slope = TWO_ROOT_2_OVER_PI * (1 + 3 * CUBIC * c * c);
-        dx[i] = dy[i] * (s + c * s * (e * s) * slope);
+        dx[i] = dy[i] * gelu_slope(x[i]);
     }
 }
 

@@ -2,7 +2,10 @@
  * threads, the result does not (multiply.h). */
 #include "kernels/host/variant/variant.h"
 
+#include <string.h>
+
 #include "kernels/cpu/loops/block.h"
+#include "kernels/cpu/loops/gelu.h"
 #include "kernels/cpu/loops/multiply.h"
 
 /* Tiles a thread should find, so that one that is held up doesn't hold up all. */
@@ -47,6 +50,48 @@ static struct tiling tiling_of(const struct gemm_args *g, int num_threads)
     return (struct tiling){.g = g, .tile_m = m, .tile_n = n, .num_n = num_blocks(g->n, n)};
 }
 
+/* What the product's sum is added to. */
+static void copy_c0(const struct gemm_args *g, int64_t i0, int64_t j0, int64_t m, int64_t n)
+{
+    if (!g->c0 || g->c0 == g->c || g->beta == 0) {
+        return;
+    }
+    for (int64_t i = i0; i < i0 + m; i++) {
+        int64_t at = i * g->ldc + j0;
+        memcpy((real *)g->c + at, (const real *)g->c0 + at, (size_t)n * sizeof(real));
+    }
+}
+
+/* What comes behind the product, on a tile that was just written. */
+static void finish(const struct gemm_args *g, int64_t i0, int64_t j0, int64_t m, int64_t n)
+{
+    for (int64_t i = i0; i < i0 + m; i++) {
+        int64_t at = i * g->ldc + j0;
+        real *c = (real *)g->c + at;
+        if (g->bias) {
+            const real *bias = (const real *)g->bias + j0;
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) {
+                c[j] += bias[j];
+            }
+        }
+        if (g->gelu) {
+            real *y = (real *)g->gelu + at;
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) {
+                y[j] = gelu(c[j]);
+            }
+        }
+        if (g->gelu_of) {
+            const real *x = (const real *)g->gelu_of + at;
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) {
+                c[j] *= gelu_slope(x[j]);
+            }
+        }
+    }
+}
+
 static void gemm_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
@@ -58,9 +103,12 @@ static void gemm_task(void *arg, int64_t task, int thread)
     struct view b = {g->b, g->trans_b ? 1 : g->ldb, g->trans_b ? g->ldb : 1};
     a.at += i * a.row;
     b.at += j * b.col;
+    int64_t m = min_i64(t->tile_m, g->m - i);
+    int64_t n = min_i64(t->tile_n, g->n - j);
+    copy_c0(g, i, j, m, n);
     OP(multiply)
-    (min_i64(t->tile_m, g->m - i), min_i64(t->tile_n, g->n - j), g->k, (real)g->alpha, a, b,
-     (real)g->beta, (real *)g->c + i * g->ldc + j, g->ldc);
+    (m, n, g->k, (real)g->alpha, a, b, (real)g->beta, (real *)g->c + i * g->ldc + j, g->ldc);
+    finish(g, i, j, m, n);
 }
 
 void OP(gemm)(struct pool *pool, const void *args)
