@@ -61,7 +61,7 @@ static double tokens(const JobSpec *spec, const struct memory_load *load)
 }
 
 /* RoPE's two tables or learned positions' numbers, each row's loss and their sum, one sum of
- * squares for each tensor at most and two for all. */
+ * squares for each tensor at most and eight words for all. */
 static double batch(const ModelConfig *c, const JobSpec *spec, const struct memory_load *load,
                     double size)
 {
@@ -71,7 +71,7 @@ static double batch(const ModelConfig *c, const JobSpec *spec, const struct memo
                         : 2 * memory_piece((double)spec->training->seq_len * half, size);
     return tokens(spec, load) + tables + memory_piece(rows, sizeof(double)) +
            memory_piece(1, sizeof(double)) +
-           memory_piece((double)load->num_params + 2, sizeof(double));
+           memory_piece((double)load->num_params + 8, sizeof(double));
 }
 
 /* runtime/data/packed_source.c keeps a step's rows as they were read, at most 32 MiB of them. */

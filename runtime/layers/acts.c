@@ -32,6 +32,11 @@ static void *carve_numbers(struct carve *c, const struct model *m, int64_t n)
     return carve_bytes(c, (size_t)n * dtype_size(m->dtype));
 }
 
+static void *carve_wide(struct carve *c, const struct model *m, int64_t n)
+{
+    return carve_bytes(c, (size_t)n * dtype_size(m->wide));
+}
+
 /* Room for this rank's rows of the residual stream, and for all ranks'. */
 static void *carve_own(struct carve *c, const struct model *m)
 {
@@ -47,8 +52,8 @@ static struct norm_stats carve_stats(struct carve *c, const struct model *m, int
                                      bool mean)
 {
     return (struct norm_stats){
-        .mean = mean ? carve_numbers(c, m, rows) : NULL,
-        .rstd = carve_numbers(c, m, rows),
+        .mean = mean ? carve_wide(c, m, rows) : NULL,
+        .rstd = carve_wide(c, m, rows),
     };
 }
 
@@ -67,7 +72,7 @@ static void place_heads(struct carve *c, const struct model *m, struct block_act
         a->k_stats = carve_stats(c, m, r * m->kv_heads, false);
     }
     a->o = carve_numbers(c, m, r * q);
-    a->lse = carve_numbers(c, m, r * m->heads);
+    a->lse = carve_wide(c, m, r * m->heads);
 }
 
 /* shared: the block whose other tensors this one uses, or NULL. */
@@ -140,8 +145,8 @@ static size_t workspace_bytes(const struct model *m)
 static void place_tables(struct carve *c, struct model *m)
 {
     int64_t angles = m->num_positions > 0 ? 0 : m->seq_len * (m->head_dim / 2);
-    m->rope_cos = carve_numbers(c, m, angles);
-    m->rope_sin = carve_numbers(c, m, angles);
+    m->rope_cos = carve_wide(c, m, angles);
+    m->rope_sin = carve_wide(c, m, angles);
     m->nll = carve_bytes(c, (size_t)m->rows * sizeof(double));
     m->nll_sum = carve_bytes(c, sizeof(double));
     if (!m->trains || m->num_positions > 0)

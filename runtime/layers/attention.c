@@ -32,9 +32,9 @@ static int project_in(struct model *m, int32_t l, struct error *err)
     const void *x;
     void *v = acts_from_past(m, a->v, m->kv_heads * m->head_dim);
     if (stream_gather(m, &x, m->gathered, a->attn_normed, err) != 0 ||
-        linear_forward_biased(m, heads_q_in(m, a), x, &w->q, err) != 0 ||
-        linear_forward_biased(m, heads_k_in(m, a), x, &w->k, err) != 0 ||
-        linear_forward_biased(m, v, x, &w->v, err) != 0)
+        linear_forward(m, heads_q_in(m, a), x, &w->q, err) != 0 ||
+        linear_forward(m, heads_k_in(m, a), x, &w->k, err) != 0 ||
+        linear_forward(m, v, x, &w->v, err) != 0)
         return -1;
     return heads_forward(m, l, err);
 }
@@ -49,10 +49,9 @@ int attention_forward(struct model *m, int32_t l, struct error *err)
         return -1;
     struct attention_args args = attention_args(m, a);
     void *o = acts_from_past(m, a->o, m->heads * m->head_dim);
-    if (m->kernels->attention_fwd(m->dev, m->stream, m->dtype, &args, err) != 0 ||
-        linear_forward(m, stream_part(m, a->mid), o, &w->o.w, err) != 0)
+    if (m->kernels->attention_fwd(m->dev, m->stream, m->dtype, &args, err) != 0)
         return -1;
-    return stream_add(m, a->mid, x, &w->o.b, err);
+    return stream_project(m, a->mid, x, o, &w->o, err);
 }
 
 /* From d_mid to d_q, d_k and d_v, as the matrices put q, k and v out. */
@@ -62,7 +61,7 @@ static int backward_heads(struct model *m, int32_t l, const void *d_mid, struct 
     const struct block_acts *a = &m->acts[l];
     const void *d_out;
     if (stream_gather(m, &d_out, m->d_gathered, d_mid, err) != 0 ||
-        linear_backward_input(m, m->d_o, d_out, &w->o.w, false, err) != 0)
+        linear_backward_input(m, m->d_o, d_out, &w->o, false, err) != 0)
         return -1;
     struct attention_args args = attention_args(m, a);
     args.d_o = m->d_o;
@@ -80,9 +79,9 @@ int attention_backward_input(struct model *m, int32_t l, void *d_in, const void 
     const struct block_weights *w = &m->weights.blocks[l];
     const struct block_acts *a = &m->acts[l];
     if (backward_heads(m, l, d_mid, err) != 0 ||
-        linear_backward_input(m, m->d_normed_part, m->d_q, &w->q.w, false, err) != 0 ||
-        linear_backward_input(m, m->d_normed_part, m->d_k, &w->k.w, true, err) != 0 ||
-        linear_backward_input(m, m->d_normed_part, m->d_v, &w->v.w, true, err) != 0 ||
+        linear_backward_input(m, m->d_normed_part, m->d_q, &w->q, false, err) != 0 ||
+        linear_backward_input(m, m->d_normed_part, m->d_k, &w->k, true, err) != 0 ||
+        linear_backward_input(m, m->d_normed_part, m->d_v, &w->v, true, err) != 0 ||
         stream_sum_gradient(m, err) != 0)
         return -1;
     /* Two ways lead to x: past the attention, and through it. */
@@ -101,8 +100,8 @@ int attention_backward_weight(struct model *m, int32_t l, const void *d_mid, str
     if (linear_backward_weight(m, &w->o.w, d_out, a->o, err) != 0 ||
         stream_backward_bias(m, &w->o.b, d_mid, err) != 0 ||
         stream_gather(m, &x, m->gathered, a->attn_normed, err) != 0 ||
-        linear_backward_biased(m, &w->q, m->d_q, x, err) != 0 ||
-        linear_backward_biased(m, &w->k, m->d_k, x, err) != 0)
+        linear_backward_layer(m, &w->q, m->d_q, x, err) != 0 ||
+        linear_backward_layer(m, &w->k, m->d_k, x, err) != 0)
         return -1;
-    return linear_backward_biased(m, &w->v, m->d_v, x, err);
+    return linear_backward_layer(m, &w->v, m->d_v, x, err);
 }

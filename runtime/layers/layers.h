@@ -59,7 +59,7 @@ struct block_acts {
     void *mid;       /* [r,D]: the residual between attention and MLP */
     void *mlp_normed;
     struct norm_stats mlp_stats;
-    void *gate, *up; /* [R,F]; their gradients after backward_input */
+    void *gate, *up; /* [R,F]; with a gate their gradients after backward_input */
     void *act;       /* [R,F] = silu(gate) * up, or gelu(up) */
 };
 
@@ -73,7 +73,7 @@ struct model {
     int32_t num_layers;
     double eps;
     bool trains, layer_norm, qk_norm, gated;
-    enum dtype dtype;
+    enum dtype dtype, wide; /* of activations and weights; of gradients and statistics */
     struct tp tp;
     /* Where it runs; borrowed. */
     struct device *dev;
@@ -104,7 +104,7 @@ struct model {
     void *d_normed;                     /* [r,D]: the sum of the ranks' d_normed_part */
     void *d_normed_part;                /* [R,D]; one rank: d_normed itself */
     void *d_o, *d_q, *d_k, *d_v;        /* [R,H,E] x 2, [R,K,E] x 2 */
-    void *d_act;                        /* [R,F]; shares memory with d_o .. d_v */
+    void *d_act;                        /* [R,F]; shares memory with d_o .. d_v. GELU: d up */
     void *workspace;
     int32_t *positions; /* [R], r % T; where someone needs them */
     struct batch input; /* the micro-batch; borrowed */
@@ -143,18 +143,27 @@ int positions_fill(struct model *m, struct error *err);
 /* Of this pass's rows; NULL = r % T. */
 const int32_t *positions_of_rows(const struct model *m);
 
-/* linear.c: y [R,out] = x [R,in] w^T; dx = or += dy w; dw += dy^T x. */
-int linear_forward(struct model *m, void *y, const void *x, const struct weight *w,
+/* linear.c: y [R,out] = x [R,in] w^T + bias, which may not exist. */
+int linear_forward(struct model *m, void *y, const void *x, const struct layer *l,
                    struct error *err);
-int linear_backward_input(struct model *m, void *dx, const void *dy, const struct weight *w,
+/* The same without the bias; with act = gelu(y) besides; added to residual [R,out], not y's place.
+ */
+int linear_forward_part(struct model *m, void *y, const void *x, const struct layer *l,
+                        struct error *err);
+int linear_forward_gelu(struct model *m, void *act, void *y, const void *x, const struct layer *l,
+                        struct error *err);
+int linear_forward_onto(struct model *m, void *y, const void *residual, const void *x,
+                        const struct layer *l, struct error *err);
+/* dx = or += dy w; dx = (dy w) * gelu'(before), whose place is another. */
+int linear_backward_input(struct model *m, void *dx, const void *dy, const struct layer *l,
                           bool accumulate, struct error *err);
+int linear_backward_gelu(struct model *m, void *dx, const void *dy, const struct layer *l,
+                         const void *before, struct error *err);
+/* dw += dy^T x; and db += the sum of dy's rows, where the layer has a bias. */
 int linear_backward_weight(struct model *m, const struct weight *w, const void *dy, const void *x,
                            struct error *err);
-/* The same with a bias that goes with the outputs, where the layer has one. */
-int linear_forward_biased(struct model *m, void *y, const void *x, const struct layer *l,
+int linear_backward_layer(struct model *m, const struct layer *l, const void *dy, const void *x,
                           struct error *err);
-int linear_backward_biased(struct model *m, const struct layer *l, const void *dy, const void *x,
-                           struct error *err);
 
 /* norm.c: RMS or layer norm of this rank's rows x [r,D]; dw +=, and dx = or +=. */
 int norm_forward(struct model *m, void *y, const struct norm_stats *stats, const void *x,
@@ -174,9 +183,9 @@ int stream_gather(struct model *m, const void **all, void *room, const void *own
 void *stream_part(const struct model *m, void *out);
 /* *sum = this rank's rows of that sum; out itself, or a place that the next part takes. */
 int stream_sum(struct model *m, void *out, void **sum, struct error *err);
-/* out [r,D] = x + bias + that sum. The bias may not exist. */
-int stream_add(struct model *m, void *out, const void *x, const struct weight *bias,
-               struct error *err);
+/* out [r,D] = x + the sum of the ranks' parts of in [R,..] w^T, and the bias where there is one. */
+int stream_project(struct model *m, void *out, const void *x, const void *in, const struct layer *l,
+                   struct error *err);
 /* db += the sum of this rank's rows of dy [r,D]; nothing for a bias that doesn't exist. */
 int stream_backward_bias(struct model *m, const struct weight *bias, const void *dy,
                          struct error *err);

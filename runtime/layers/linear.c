@@ -1,37 +1,74 @@
-/* A matrix in the three products that training needs, stored either way round, and the bias that
- * goes with its outputs. */
+/* A matrix in the three products that training needs, stored either way round, and what goes with
+ * its outputs: bias, GELU, the residual that they are added to. All of a product is one call, so
+ * that an accelerator may do it in one go. */
 #include "runtime/layers/layers.h"
 
-int linear_forward(struct model *m, void *y, const void *x, const struct weight *w,
-                   struct error *err)
+static int product(struct model *m, const struct gemm_args *args, struct error *err)
 {
-    struct gemm_args args = {
-        .trans_b = !w->in_out,
-        .m = m->rows,
-        .n = w->rows,
-        .k = w->cols,
-        .alpha = 1.0,
-        .a = x,
-        .lda = w->cols,
-        .b = weight_at(m, w),
-        .ldb = w->distance,
-        .c = y,
-        .ldc = w->rows,
-        .c_type = m->dtype,
-    };
-    return m->kernels->gemm(m->dev, m->stream, m->dtype, &args, err);
+    return m->kernels->gemm(m->dev, m->stream, m->dtype, args, err);
 }
 
-int linear_backward_input(struct model *m, void *dx, const void *dy, const struct weight *w,
-                          bool accumulate, struct error *err)
+static struct gemm_args forward_args(const struct model *m, void *y, const void *x,
+                                     const struct layer *l)
 {
-    struct gemm_args args = {
+    return (struct gemm_args){
+        .trans_b = !l->w.in_out,
+        .m = m->rows,
+        .n = l->w.rows,
+        .k = l->w.cols,
+        .alpha = 1.0,
+        .a = x,
+        .lda = l->w.cols,
+        .b = weight_at(m, &l->w),
+        .ldb = l->w.distance,
+        .c = y,
+        .ldc = l->w.rows,
+        .c_type = m->dtype,
+        .bias = weight_exists(&l->b) ? weight_at(m, &l->b) : NULL,
+    };
+}
+
+int linear_forward(struct model *m, void *y, const void *x, const struct layer *l,
+                   struct error *err)
+{
+    struct gemm_args args = forward_args(m, y, x, l);
+    return product(m, &args, err);
+}
+
+int linear_forward_part(struct model *m, void *y, const void *x, const struct layer *l,
+                        struct error *err)
+{
+    struct gemm_args args = forward_args(m, y, x, l);
+    args.bias = NULL;
+    return product(m, &args, err);
+}
+
+int linear_forward_gelu(struct model *m, void *act, void *y, const void *x, const struct layer *l,
+                        struct error *err)
+{
+    struct gemm_args args = forward_args(m, y, x, l);
+    args.gelu = act;
+    return product(m, &args, err);
+}
+
+int linear_forward_onto(struct model *m, void *y, const void *residual, const void *x,
+                        const struct layer *l, struct error *err)
+{
+    struct gemm_args args = forward_args(m, y, x, l);
+    args.c0 = residual;
+    args.beta = 1.0;
+    return product(m, &args, err);
+}
+
+static struct gemm_args backward_args(const struct model *m, void *dx, const void *dy,
+                                      const struct weight *w)
+{
+    return (struct gemm_args){
         .trans_b = w->in_out,
         .m = m->rows,
         .n = w->cols,
         .k = w->rows,
         .alpha = 1.0,
-        .beta = accumulate ? 1.0 : 0.0,
         .a = dy,
         .lda = w->rows,
         .b = weight_at(m, w),
@@ -40,7 +77,22 @@ int linear_backward_input(struct model *m, void *dx, const void *dy, const struc
         .ldc = w->cols,
         .c_type = m->dtype,
     };
-    return m->kernels->gemm(m->dev, m->stream, m->dtype, &args, err);
+}
+
+int linear_backward_input(struct model *m, void *dx, const void *dy, const struct layer *l,
+                          bool accumulate, struct error *err)
+{
+    struct gemm_args args = backward_args(m, dx, dy, &l->w);
+    args.beta = accumulate ? 1.0 : 0.0;
+    return product(m, &args, err);
+}
+
+int linear_backward_gelu(struct model *m, void *dx, const void *dy, const struct layer *l,
+                         const void *before, struct error *err)
+{
+    struct gemm_args args = backward_args(m, dx, dy, &l->w);
+    args.gelu_of = before;
+    return product(m, &args, err);
 }
 
 int linear_backward_weight(struct model *m, const struct weight *w, const void *dy, const void *x,
@@ -60,24 +112,13 @@ int linear_backward_weight(struct model *m, const struct weight *w, const void *
         .ldb = w->in_out ? w->rows : w->cols,
         .c = weight_grad(m, w),
         .ldc = w->distance,
-        .c_type = m->dtype,
+        .c_type = m->wide,
     };
-    return m->kernels->gemm(m->dev, m->stream, m->dtype, &args, err);
+    return product(m, &args, err);
 }
 
-int linear_forward_biased(struct model *m, void *y, const void *x, const struct layer *l,
+int linear_backward_layer(struct model *m, const struct layer *l, const void *dy, const void *x,
                           struct error *err)
-{
-    if (linear_forward(m, y, x, &l->w, err) != 0)
-        return -1;
-    if (!weight_exists(&l->b))
-        return 0;
-    return m->kernels->add_bias(m->dev, m->stream, m->dtype, y, weight_at(m, &l->b), m->rows,
-                                l->b.cols, err);
-}
-
-int linear_backward_biased(struct model *m, const struct layer *l, const void *dy, const void *x,
-                           struct error *err)
 {
     if (linear_backward_weight(m, &l->w, dy, x, err) != 0)
         return -1;

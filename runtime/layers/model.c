@@ -44,6 +44,7 @@ static void set_sizes(struct model *m, const struct model_options *options)
     m->eps = c->rms_norm_eps;
     m->trains = options->trains;
     m->dtype = options->dtype;
+    m->wide = dtype_wide(options->dtype);
     m->dev = options->dev;
     m->kernels = options->kernels;
     m->stream = options->stream;
@@ -81,7 +82,8 @@ static int open_model(struct model *m, const struct model_options *options, stru
 int model_new(struct model **out, const struct model_options *options, struct error *err)
 {
     ASSERT(options->micro_batch_size > 0 && options->seq_len > 0);
-    ASSERT(options->dtype == DTYPE_F32 || options->dtype == DTYPE_F64);
+    ASSERT(options->dtype == DTYPE_F32 || options->dtype == DTYPE_F64 ||
+           options->dtype == DTYPE_BF16);
     if (rope_check(options->config, err) != 0 ||
         check_cut(options->config, options->tp != NULL ? options->tp->size : 1, err) != 0)
         return -1;

@@ -22,7 +22,7 @@ struct model;
 struct model_options {
     const ModelConfig *config;
     const struct param_table *table;
-    enum dtype dtype;
+    enum dtype dtype;         /* of weights and activations; gradients are of its wide type */
     int64_t micro_batch_size; /* sequences a forward pass */
     int64_t seq_len;
     struct device *dev;

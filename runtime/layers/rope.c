@@ -1,6 +1,6 @@
 /* Rotary position embedding: the table of angles.
  *
- * Angles are computed in double and rounded once, whatever the model's type. The frequencies are
+ * Angles are computed in double and rounded once, to fp32 at the least. The frequencies are
  * Hugging Face's: plain, linear (all divided by a factor), and llama3 (long wavelengths divided,
  * short ones kept, a ramp between them).
  * Source: Su et al. 2021; Llama 3.1's rope_scaling as in transformers' modeling_rope_utils. */
@@ -50,7 +50,7 @@ double rope_frequency(const ModelConfig *config, int64_t head_dim, int64_t i)
     return frequency;
 }
 
-/* The table in host memory and in the model's type: [T, E/2] cosines, then as many sines. */
+/* The table in host memory and in the wide type: [T, E/2] cosines, then as many sines. */
 static void fill_table(void *table, const struct model *m, const ModelConfig *config)
 {
     int64_t half = m->head_dim / 2, num = m->seq_len * half;
@@ -58,7 +58,7 @@ static void fill_table(void *table, const struct model *m, const ModelConfig *co
         double frequency = rope_frequency(config, m->head_dim, i);
         for (int64_t t = 0; t < m->seq_len; t++) {
             double angle = (double)t * frequency;
-            if (m->dtype == DTYPE_F64) {
+            if (m->wide == DTYPE_F64) {
                 ((double *)table)[t * half + i] = cos(angle);
                 ((double *)table)[num + t * half + i] = sin(angle);
             } else {
@@ -71,7 +71,7 @@ static void fill_table(void *table, const struct model *m, const ModelConfig *co
 
 int rope_fill(struct model *m, const ModelConfig *config, struct error *err)
 {
-    size_t bytes = (size_t)(m->seq_len * (m->head_dim / 2)) * dtype_size(m->dtype);
+    size_t bytes = (size_t)(m->seq_len * (m->head_dim / 2)) * dtype_size(m->wide);
     char *table = malloc(2 * bytes);
     if (table == NULL)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the RoPE table");

@@ -43,15 +43,18 @@ int stream_sum(struct model *m, void *out, void **sum, struct error *err)
     return tp_sum(&m->tp, *sum, part, m->rows, m->hidden, err);
 }
 
-int stream_add(struct model *m, void *out, const void *x, const struct weight *bias,
-               struct error *err)
+int stream_project(struct model *m, void *out, const void *x, const void *in, const struct layer *l,
+                   struct error *err)
 {
     int64_t rows = stream_own_rows(m);
     void *sum;
-    if (stream_sum(m, out, &sum, err) != 0)
+    if (m->tp.size == 1)
+        return linear_forward_onto(m, out, x, in, l, err);
+    if (linear_forward_part(m, m->part, in, l, err) != 0 || stream_sum(m, out, &sum, err) != 0)
         return -1;
-    if (weight_exists(bias) && m->kernels->add_bias(m->dev, m->stream, m->dtype, sum,
-                                                    weight_at(m, bias), rows, m->hidden, err) != 0)
+    if (weight_exists(&l->b) &&
+        m->kernels->add_bias(m->dev, m->stream, m->dtype, sum, weight_at(m, &l->b), rows, m->hidden,
+                             err) != 0)
         return -1;
     return m->kernels->add(m->dev, m->stream, m->dtype, out, sum, x, rows * m->hidden, err);
 }

@@ -184,7 +184,7 @@ void *weight_at(const struct model *m, const struct weight *w)
 void *weight_grad(const struct model *m, const struct weight *w)
 {
     ASSERT(m->grads_at[w->bucket] != NULL);
-    return m->grads_at[w->bucket] + (size_t)w->offset * dtype_size(m->dtype);
+    return m->grads_at[w->bucket] + (size_t)w->offset * dtype_size(m->wide);
 }
 
 /* ---- where buckets lie --------------------------------------------------------------------------
@@ -207,8 +207,8 @@ void model_bind_grads(void *model, int32_t bucket, void *base)
 void model_bind_whole(struct model *m, void *weights, void *grads)
 {
     for (int32_t i = 0; i < m->num_buckets; i++) {
-        size_t at = (size_t)m->table->bucket_offsets[i] * dtype_size(m->dtype);
-        model_bind_weights(m, i, (char *)weights + at);
-        model_bind_grads(m, i, grads != NULL ? (char *)grads + at : NULL);
+        size_t at = (size_t)m->table->bucket_offsets[i];
+        model_bind_weights(m, i, (char *)weights + at * dtype_size(m->dtype));
+        model_bind_grads(m, i, grads != NULL ? (char *)grads + at * dtype_size(m->wide) : NULL);
     }
 }

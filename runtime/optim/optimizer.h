@@ -12,16 +12,17 @@
 
 struct optimizer;
 
-/* exp_avg and exp_avg_sq: adamw only. */
+/* exp_avg and exp_avg_sq: adamw only. low: bf16 copies of the weights, written with them; or NULL.
+ */
 struct optimizer_buffers {
-    void *weights, *grads;
+    void *weights, *low, *grads;
     void *exp_avg, *exp_avg_sq;
 };
 
-/* Elements that lie side by side in all of the buffers, and one rule of decay. w, g, m: where they
- * begin in the weights, the gradients and the moments. */
+/* Elements that lie side by side in all of the buffers, and one rule of decay. w, low, g, m: where
+ * they begin in the weights, their copies, the gradients and the moments. */
 struct optimizer_run {
-    int64_t w, g, m, numel;
+    int64_t w, low, g, m, numel;
     bool decay;
 };
 
@@ -30,7 +31,7 @@ struct optimizer_options {
     struct optimizer_buffers buffers;
     const struct optimizer_run *runs; /* copied */
     int32_t num_runs;
-    enum dtype dtype;
+    enum dtype dtype; /* of all but low */
     struct device *dev;
     const struct kernels *kernels;
     struct stream *stream;
@@ -47,8 +48,8 @@ int optimizer_new(struct optimizer **out, const struct optimizer_options *option
                   struct error *err);
 void optimizer_free(struct optimizer *o);
 
-/* Step n = 1..: the bias corrections count from there. Gradients are multiplied by *grad_scale
- * (device memory; NULL = 1); nothing changes where that isn't finite. */
+/* Step n = 1..: the bias corrections count from there. Gradients are multiplied by *grad_scale, in
+ * device memory; NULL = 1. Where that isn't finite nothing changes. */
 int optimizer_step(struct optimizer *o, int64_t n, double lr, const double *grad_scale,
                    struct error *err);
 

@@ -44,6 +44,7 @@ static int store_open(struct store *s, const struct store_options *options, stru
     s->o = *options;
     if (check_axes(options->axes, err) != 0)
         return -1;
+    s->wide = dtype_wide(options->dtype);
     s->num_shards = options->axes->shard_size;
     s->zero_stage = s->num_shards == 1 ? 0 : (int32_t)layout->zero_stage;
     s->num_buckets = (int32_t)options->stage->n_buckets;
@@ -117,16 +118,18 @@ void store_bind(struct store *s, store_bind_fn weights, store_bind_fn grads, voi
     for (int32_t i = 0; i < s->num_buckets; i++) {
         int64_t offset = s->buckets[i].offset;
         if (s->zero_stage < 3)
-            store_tell_weights(s, i, store_at(s, s->weights, offset));
+            store_tell_weights(s, i, store_weight_at(s, s->weights, offset));
         if (s->zero_stage < 2)
-            store_tell_grads(s, i, store_at(s, s->grads, offset));
+            store_tell_grads(s, i, store_wide_at(s, s->grads, offset));
     }
 }
 
 struct store_view store_view(const struct store *s, enum store_part part)
 {
-    char *const data[] = {s->weights, s->grads, s->exp_avg, s->exp_avg_sq};
-    static const int32_t shared_from[] = {3, 2, 1, 1};
+    if (part == STORE_MASTERS && s->masters == NULL)
+        part = STORE_WEIGHTS;
+    char *const data[] = {s->weights, s->grads, s->exp_avg, s->exp_avg_sq, s->masters};
+    static const int32_t shared_from[] = {3, 2, 1, 1, 1};
     int64_t whole = s->o.table->flat_numel;
     struct store_view view = {data[part], &s->whole, 1, whole};
     if (s->zero_stage >= shared_from[part]) {
@@ -164,7 +167,7 @@ int store_begin_step(struct store *s, struct error *err)
     if (s->zero_stage >= 2) /* the first sum of a bucket is written, not added */
         return 0;
     struct device *dev = s->o.dev;
-    size_t bytes = (size_t)s->o.table->flat_numel * dtype_size(s->o.dtype);
+    size_t bytes = (size_t)s->o.table->flat_numel * dtype_size(s->wide);
     return dev->ops->zero(dev, s->o.compute, s->grads, bytes, err);
 }
 

@@ -2,11 +2,15 @@
  * says, and the collectives that the action list orders on them. Replicated data parallel is the
  * case of one rank to a shard. It knows buckets and slots, no layers and no schedule.
  *
- *              weights             gradients                          moments
+ *              weights             gradients                          moments, masters
  *   stage 0    whole               whole                              whole
  *   stage 1    whole               whole, own slices summed           own slices
  *   stage 2    whole               own slices; a unit's in a slot     own slices
  *   stage 3    own slices; a unit's in a slot   (as stage 2)          own slices
+ *
+ * Weights that are bf16 have masters in fp32: those are what is filled, trained and saved, and the
+ * weights are their copies, rounded anew with each step. Everything but the weights is of the wide
+ * type; sums over data ranks, too.
  *
  * Two streams with threads of their own: reduce and gather. There are only sums here; the loss was
  * seeded with 1 / (valid targets of the whole step).
@@ -39,7 +43,7 @@ struct store_options {
     const Plan *plan;                /* borrowed */
     const Stage *stage;              /* this rank's, in plan */
     const struct param_table *table; /* borrowed */
-    enum dtype dtype;
+    enum dtype dtype;                /* of the weights, as layers see them */
     bool moments;
 };
 
@@ -52,18 +56,24 @@ void store_bind(struct store *s, store_bind_fn weights, store_bind_fn grads, voi
 
 /* What lies here: buffer, and which elements of the flat layout it holds; of gradients: those whose
  * sum over all ranks it holds behind store_wait (with stage 1 the own slices of a whole buffer).
- * Whole weights are whole behind store_await_weights of all units. Valid as long as the store. */
+ * Whole weights are whole behind store_await_weights of all units. Masters: where there are none,
+ * the weights. All but the weights have dtype_wide of the store's type. Valid as long as the store.
+ */
 struct store_view {
     void *data;                      /* device memory; NULL = none (moments with sgd) */
     const struct flat_range *ranges; /* ascending */
     int32_t num_ranges;
     int64_t numel; /* of the buffer */
 };
-enum store_part { STORE_WEIGHTS, STORE_GRADS, STORE_EXP_AVG, STORE_EXP_AVG_SQ };
+enum store_part { STORE_WEIGHTS, STORE_GRADS, STORE_EXP_AVG, STORE_EXP_AVG_SQ, STORE_MASTERS };
 struct store_view store_view(const struct store *s, enum store_part part);
 /* The elements whose optimizer step is this rank's (all with stage 0), with their places in the
  * moments. Replicas of a shard (axes) have the same ones. */
 const struct flat_range *store_owned(const struct store *s, int32_t *num);
+
+/* The masters that lie here were filled: makes the weights of them, whole again where they are
+ * whole. All ranks call it. Nothing to do without masters. */
+int store_publish(struct store *s, struct error *err);
 
 /* ---- actions (plans.proto: ActionKind) ---- */
 
@@ -82,12 +92,20 @@ int store_reduce_words(struct store *s, double *words, int64_t n, const char *wh
                        struct error *err);
 /* Makes compute wait for all reduces that were started; the first failed collective's error. */
 int store_wait(struct store *s, struct error *err);
-/* *out (host) = L2 norm of the gradients of the whole model, every logical element once: what a
+/* Works out the L2 norm of the gradients of the whole model, every logical element once: what a
  * tensor rank holds as well as another is counted by one, what replicas of a shard hold by each of
  * them in part, and a tied embedding has one place. All ranks call it and get the same bits. After
- * store_wait. The optimizer's step that follows is clipped to max_norm (0 = off). */
-int store_norm(struct store *s, double max_norm, double *out, struct error *err);
-/* Step n = 1.. over the owned elements (runtime/optim); after store_norm. */
+ * store_wait; nobody waits for it.
+ * With it the factor that clips to the job's clip_grad_norm: NaN where the norm isn't finite or
+ * *loss isn't (device memory, the same on all ranks; NULL = don't look), and from then on for ever:
+ * the weights stay as they were before the step that went wrong. */
+int store_norm(struct store *s, const double *loss, struct error *err);
+/* What it worked out, in device memory: the norm and that factor. */
+const double *store_norm_words(const struct store *s);
+/* *out (device memory) = sum of squares of n gradients that lie at x, on the compute stream. */
+int store_sum_squares(struct store *s, double *out, const void *x, int64_t n, struct error *err);
+/* Step n = 1.. over the owned elements (runtime/optim). Gradients are multiplied by the factor that
+ * the last store_norm worked out. */
 int store_optimizer_step(struct store *s, int64_t n, double lr, struct error *err);
 
 #endif

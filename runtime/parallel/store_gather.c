@@ -25,10 +25,11 @@ static int gather(struct store *s, struct store_bucket *b, void *whole, const vo
     return dev->ops->event_record(dev, b->gathered, s->gather, err);
 }
 
-static int gather_in_place(struct store *s, struct store_bucket *b, struct error *err)
+int store_gather_in_place(struct store *s, int32_t bucket, struct error *err)
 {
-    return gather(s, b, store_at(s, s->weights, b->offset), store_at(s, s->weights, b->slice.begin),
-                  err);
+    struct store_bucket *b = &s->buckets[bucket];
+    return gather(s, b, store_weight_at(s, s->weights, b->offset),
+                  store_weight_at(s, s->weights, b->slice.begin), err);
 }
 
 static int check_slot(const struct store *s, const struct store_bucket *b, int32_t bucket,
@@ -55,7 +56,7 @@ static int gather_into_slot(struct store *s, struct store_bucket *b, int32_t buc
         return -1;
     slot->bucket = bucket;
     b->weight_slot = idx;
-    if (gather(s, b, slot->mem, store_at(s, s->weights, b->slice.at), err) != 0)
+    if (gather(s, b, slot->mem, store_weight_at(s, s->weights, b->slice.at), err) != 0)
         return -1;
     store_tell_weights(s, bucket, slot->mem);
     return 0;
@@ -72,7 +73,7 @@ int store_gather(struct store *s, int32_t bucket, int32_t slot, struct error *er
     else if (s->zero_stage == 3)
         rc = gather_into_slot(s, b, bucket, slot, err);
     else
-        rc = gather_in_place(s, b, err);
+        rc = store_gather_in_place(s, bucket, err);
     return rc == 0 ? 0 : error_wrap(err, "gather of bucket %d", bucket);
 }
 

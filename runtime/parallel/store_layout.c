@@ -152,7 +152,8 @@ static int64_t place_of(const struct store *s, const struct extent *e, int32_t f
 static struct optimizer_run run_of(const struct store *s, const struct extent *e)
 {
     return (struct optimizer_run){
-        .w = place_of(s, e, 3),
+        .w = place_of(s, e, s->masters != NULL ? 1 : 3),
+        .low = place_of(s, e, 3),
         .g = place_of(s, e, 2),
         .m = place_of(s, e, 1),
         .numel = e->numel,
@@ -163,7 +164,7 @@ static struct optimizer_run run_of(const struct store *s, const struct extent *e
 static bool follows(const struct optimizer_run *a, const struct optimizer_run *b)
 {
     return a->decay == b->decay && a->w + a->numel == b->w && a->g + a->numel == b->g &&
-           a->m + a->numel == b->m;
+           a->m + a->numel == b->m && a->low + a->numel == b->low;
 }
 
 int store_open_optimizer(struct store *s, struct error *err)
@@ -182,10 +183,17 @@ int store_open_optimizer(struct store *s, struct error *err)
     }
     struct optimizer_options options = {
         .spec = s->o.plan->spec->training->optimizer,
-        .buffers = {s->weights, s->grads, s->exp_avg, s->exp_avg_sq},
+        .buffers =
+            {
+                .weights = s->masters != NULL ? s->masters : s->weights,
+                .low = s->masters != NULL ? s->weights : NULL,
+                .grads = s->grads,
+                .exp_avg = s->exp_avg,
+                .exp_avg_sq = s->exp_avg_sq,
+            },
         .runs = runs,
         .num_runs = num,
-        .dtype = s->o.dtype,
+        .dtype = s->wide,
         .dev = s->o.dev,
         .kernels = s->o.kernels,
         .stream = s->o.compute,
@@ -209,6 +217,19 @@ static struct span replica_part(const struct store *s, struct span run)
     return (struct span){run.at + begin, end - begin};
 }
 
+/* The words, then room for sums over the counts, or over one run. */
+static int open_norm_memory(struct store *s, struct error *err)
+{
+    int32_t most = s->num_counts > 1 ? s->num_counts : 1;
+    size_t words = NUM_STORE_WORDS * sizeof(*s->words);
+    size_t scratch = s->o.kernels->sum_squares_workspace(s->o.dev, s->wide, most);
+    s->words = arenas_take(s->o.arenas, ARENA_BATCH, words + scratch, false, err);
+    if (s->words == NULL)
+        return -1;
+    s->scratch = s->words + NUM_STORE_WORDS;
+    return 0;
+}
+
 int store_open_norm(struct store *s, struct error *err)
 {
     int32_t num_params = s->o.table->num_params;
@@ -228,12 +249,5 @@ int store_open_norm(struct store *s, struct error *err)
     }
     for (int32_t i = 0; i < s->num_counts; i++)
         s->counts[i] = replica_part(s, s->counts[i]);
-    size_t words = 2 * sizeof(double);
-    size_t workspace = s->o.kernels->sum_squares_workspace(s->o.dev, s->o.dtype, s->num_counts);
-    s->norm = arenas_take(s->o.arenas, ARENA_BATCH, words + workspace, false, err);
-    if (s->norm == NULL)
-        return -1;
-    s->scale = s->norm + 1;
-    s->norm_workspace = s->norm + 2;
-    return 0;
+    return open_norm_memory(s, err);
 }

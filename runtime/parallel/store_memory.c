@@ -4,10 +4,15 @@
  * plan/memory_shared.c says the same in bytes: memory_store_shared_bytes. */
 #include "runtime/parallel/store_private.h"
 
+static enum dtype type_of(const struct store *s, ArenaKind kind)
+{
+    return kind == ARENA_WEIGHTS || kind == ARENA_WEIGHT_SLOTS ? s->o.dtype : s->wide;
+}
+
 static int alloc_buffer(struct store *s, char **out, ArenaKind kind, int64_t numel, bool summed,
                         struct error *err)
 {
-    size_t bytes = (size_t)numel * dtype_size(s->o.dtype);
+    size_t bytes = (size_t)numel * dtype_size(type_of(s, kind));
     *out = arenas_take(s->o.arenas, kind, bytes, summed, err);
     return *out != NULL ? 0 : -1;
 }
@@ -59,10 +64,11 @@ int store_open_memory(struct store *s, struct error *err)
                      s->zero_stage == 3, err) != 0 ||
         alloc_buffer(s, &s->grads, ARENA_GRADS, s->zero_stage < 2 ? whole : part, summed, err) != 0)
         return -1;
-    int64_t moments = s->zero_stage < 1 ? whole : part;
-    if (s->o.moments &&
-        (alloc_buffer(s, &s->exp_avg, ARENA_EXP_AVG, moments, false, err) != 0 ||
-         alloc_buffer(s, &s->exp_avg_sq, ARENA_EXP_AVG_SQ, moments, false, err) != 0))
+    int64_t own = s->zero_stage < 1 ? whole : part;
+    if (s->wide != s->o.dtype && alloc_buffer(s, &s->masters, ARENA_MASTERS, own, false, err) != 0)
+        return -1;
+    if (s->o.moments && (alloc_buffer(s, &s->exp_avg, ARENA_EXP_AVG, own, false, err) != 0 ||
+                         alloc_buffer(s, &s->exp_avg_sq, ARENA_EXP_AVG_SQ, own, false, err) != 0))
         return -1;
     return open_all_slots(s, err);
 }

@@ -30,6 +30,16 @@ struct store_bucket {
     bool is_fresh;                  /* nothing was added to the slice in this step (zero 2, 3) */
 };
 
+/* Doubles in device memory, with which a step comes to its end. */
+enum store_word {
+    STORE_SQUARES, /* of the gradients, over all ranks */
+    STORE_CHECKS,  /* two: 0, or NaN where the loss isn't finite, where a step before went wrong */
+    STORE_CHECKED = STORE_CHECKS + 2, /* the sum of these three */
+    STORE_NORM,
+    STORE_SCALE,
+    NUM_STORE_WORDS = 8, /* whole lines of scratch behind them */
+};
+
 struct store_unit {
     int32_t first_bucket, end_bucket; /* of its own parameters */
     int32_t tied_bucket;              /* the head's, where the embedding is tied; -1 */
@@ -37,6 +47,7 @@ struct store_unit {
 
 struct store {
     struct store_options o;
+    enum dtype wide;    /* of all but weights */
     int32_t zero_stage; /* 0 where nothing is shared */
     int32_t num_shards; /* N */
     int32_t num_buckets, num_units;
@@ -45,6 +56,7 @@ struct store {
 
     /* Of the arenas; see store.h's table. */
     char *weights, *grads, *exp_avg, *exp_avg_sq;
+    char *masters; /* NULL: the weights are wide themselves */
     struct store_slot weight_slots[STORE_MAX_SLOTS], grad_slots[STORE_MAX_SLOTS];
     int32_t num_weight_slots, num_grad_slots;
 
@@ -54,11 +66,10 @@ struct store {
     int32_t num_owned;
 
     struct optimizer *optimizer; /* owned */
-    /* Elements in the gradient buffer that this rank counts in the norm: begin, numel. */
-    struct span *counts; /* owned */
+    struct span *counts; /* owned; elements of the gradients that this rank counts in the norm */
     int32_t num_counts;
-    double *norm, *scale; /* device memory: norm first is the sum of squares */
-    void *norm_workspace;
+    double *words; /* device memory, [NUM_STORE_WORDS] */
+    void *scratch; /* behind them; for sums of squares */
 
     /* All NULL where this rank is alone. */
     struct stream *reduce, *gather; /* owned */
@@ -83,12 +94,19 @@ void store_close_memory(struct store *s);
 /* dst on stream to sees all that stream from has been given so far. */
 int store_follow(struct store *s, struct event *e, struct stream *from, struct stream *to,
                  struct error *err);
+/* store_gather.c: the own slice of a bucket to all that share it, where weights are whole. */
+int store_gather_in_place(struct store *s, int32_t bucket, struct error *err);
 void store_tell_weights(struct store *s, int32_t bucket, void *base);
 void store_tell_grads(struct store *s, int32_t bucket, void *base);
 
-static inline void *store_at(const struct store *s, char *buffer, int64_t idx)
+/* Element idx of a buffer of weights; of any other. */
+static inline void *store_weight_at(const struct store *s, char *buffer, int64_t idx)
 {
     return buffer + (size_t)idx * dtype_size(s->o.dtype);
+}
+static inline void *store_wide_at(const struct store *s, char *buffer, int64_t idx)
+{
+    return buffer + (size_t)idx * dtype_size(s->wide);
 }
 
 #endif

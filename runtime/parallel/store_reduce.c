@@ -36,7 +36,7 @@ int store_open_grads(struct store *s, int32_t bucket, int32_t slot_idx, struct e
     struct store_slot *slot = &s->grad_slots[slot_idx];
     struct store_bucket *b = &s->buckets[bucket];
     const struct device_ops *ops = s->o.dev->ops;
-    size_t bytes = (size_t)b->numel * dtype_size(s->o.dtype);
+    size_t bytes = (size_t)b->numel * dtype_size(s->wide);
     if ((slot->has_free && ops->stream_wait(s->o.dev, s->o.compute, slot->free, err) != 0) ||
         ops->zero(s->o.dev, s->o.compute, slot->mem, bytes, err) != 0)
         return -1;
@@ -50,7 +50,7 @@ int store_open_grads(struct store *s, int32_t bucket, int32_t slot_idx, struct e
 static char *whole_grads(const struct store *s, const struct store_bucket *b)
 {
     if (s->zero_stage < 2)
-        return store_at(s, s->grads, b->offset);
+        return store_wide_at(s, s->grads, b->offset);
     return b->grad_slot < 0 ? NULL : s->grad_slots[b->grad_slot].mem;
 }
 
@@ -72,8 +72,8 @@ static int reduce_run(struct store *s, struct comm *comm, int32_t unit, enum par
         return error_set(err, ERR_INVALID_ARGUMENT, "the plan sums gradients of unit %d that %s",
                          unit, comm == NULL ? "one rank has alone" : "are nowhere");
     comm_say(comm, "gradients of unit %d", unit);
-    return comm->ops->all_reduce(comm, s->o.compute, store_at(s, grads, begin - b->offset),
-                                 end - begin, s->o.dtype, COMM_SUM, err);
+    return comm->ops->all_reduce(comm, s->o.compute, store_wide_at(s, grads, begin - b->offset),
+                                 end - begin, s->wide, COMM_SUM, err);
 }
 
 int store_reduce_partial(struct store *s, int32_t unit, struct error *err)
@@ -94,22 +94,21 @@ static int reduce_scatter(struct store *s, struct store_bucket *b, char **slice,
 {
     struct comm *comm = s->o.axes->shard;
     char *whole = whole_grads(s, b);
-    char *part = store_at(s, whole, b->slice.begin - b->offset);
+    char *part = store_wide_at(s, whole, b->slice.begin - b->offset);
     *slice = part;
     if (comm == NULL)
         return 0;
     if (s->zero_stage >= 2) {
-        *slice = store_at(s, s->grads, b->slice.at);
+        *slice = store_wide_at(s, s->grads, b->slice.at);
         if (b->is_fresh)
             part = *slice;
     }
     comm_say(comm, "bucket %d", (int)(b - s->buckets));
-    if (comm->ops->reduce_scatter(comm, s->reduce, part, whole, b->slice.numel, s->o.dtype, err) !=
-        0)
+    if (comm->ops->reduce_scatter(comm, s->reduce, part, whole, b->slice.numel, s->wide, err) != 0)
         return -1;
     if (part == *slice)
         return 0;
-    return s->o.kernels->add(s->o.dev, s->reduce, s->o.dtype, *slice, *slice, part, b->slice.numel,
+    return s->o.kernels->add(s->o.dev, s->reduce, s->wide, *slice, *slice, part, b->slice.numel,
                              err);
 }
 
@@ -144,8 +143,8 @@ static int reduce_bucket(struct store *s, struct store_bucket *b, int32_t bucket
     if (!final || replicas == NULL)
         return 0;
     comm_say(replicas, "bucket %d", bucket);
-    return replicas->ops->all_reduce(replicas, s->reduce, slice, b->slice.numel, s->o.dtype,
-                                     COMM_SUM, err);
+    return replicas->ops->all_reduce(replicas, s->reduce, slice, b->slice.numel, s->wide, COMM_SUM,
+                                     err);
 }
 
 int store_reduce_bucket(struct store *s, int32_t bucket, bool final, struct error *err)

@@ -29,10 +29,8 @@ static int judge_bucket(struct rank *r, int32_t bucket, enum verdict *verdict, s
     const void *grads = r->grads_at[bucket];
     if (grads == NULL)
         return 0;
-    struct span span = {0, r->stage->buckets[bucket]->numel};
-    double *words = &r->words[WORD_SCRATCH];
-    if (r->kernels->sum_squares(r->dev, r->compute, r->dtype, words, grads, &span, 1, words, err) !=
-            0 ||
+    if (store_sum_squares(r->store, &r->words[WORD_SCRATCH], grads,
+                          r->stage->buckets[bucket]->numel, err) != 0 ||
         words_get(r, WORD_SCRATCH, &sum, 1, err) != 0)
         return -1;
     find(verdict, sum, GRADIENT_NOT_FINITE);

@@ -96,9 +96,10 @@ static int show_gradients(struct rank *r, int64_t step, struct error *err)
 static int measure_norm(struct rank *r, struct step *s, struct error *err)
 {
     double words[NUM_STEP_WORDS];
-    if (words_get(r, WORD_LOSS, words, NUM_STEP_WORDS, err) != 0 ||
-        store_norm(r->store, r->plan->spec->training->clip_grad_norm, &s->result.grad_norm, err) !=
-            0)
+    if (store_norm(r->store, &r->words[WORD_LOSS], err) != 0 ||
+        r->dev->ops->copy(r->dev, r->compute, &s->result.grad_norm, store_norm_words(r->store),
+                          sizeof(double), COPY_TO_HOST, err) != 0 ||
+        words_get(r, WORD_LOSS, words, NUM_STEP_WORDS, err) != 0)
         return -1;
     s->result.loss = words[WORD_LOSS] * s->dloss;
     s->boundary = (enum boundary)words[WORD_BOUNDARY];

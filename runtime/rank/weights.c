@@ -16,10 +16,10 @@ struct ckpt_state weights_state(const struct rank *r)
 {
     struct ckpt_state state = {
         .table = &r->table,
-        .dtype = r->dtype,
+        .dtype = dtype_wide(r->dtype),
         .tensor = r->plan->mesh->tensor,
         .tensor_idx = r->axes.coord.tensor,
-        .weights = part(r, STORE_WEIGHTS),
+        .weights = part(r, STORE_MASTERS),
         .exp_avg = part(r, STORE_EXP_AVG),
         .exp_avg_sq = part(r, STORE_EXP_AVG_SQ),
         .replica_idx = r->axes.replica_idx,
@@ -61,7 +61,8 @@ static int resume(struct rank *r, const char *dir, struct error *err)
     return 0;
 }
 
-int weights_fill(struct rank *r, struct error *err)
+/* What is trained: the weights, or their masters. */
+static int fill(struct rank *r, struct error *err)
 {
     const char *resume_dir = r->options->start->start->resume_dir;
     if (resume_dir != NULL && resume_dir[0] != '\0')
@@ -73,6 +74,11 @@ int weights_fill(struct rank *r, struct error *err)
         return ckpt_load_hf(&roots, model->path, &state, err);
     ckpt_init_random(&state, r->plan->spec->model->init_seed);
     return 0;
+}
+
+int weights_fill(struct rank *r, struct error *err)
+{
+    return fill(r, err) == 0 ? store_publish(r->store, err) : -1;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------

@@ -14,6 +14,13 @@
 /* ---- place, device, peers ---------------------------------------------------------------------
  */
 
+static enum dtype dtype_of(const char *precision)
+{
+    return strcmp(precision, "fp64") == 0   ? DTYPE_F64
+           : strcmp(precision, "bf16") == 0 ? DTYPE_BF16
+                                            : DTYPE_F32;
+}
+
 static int find_place(struct rank *r, struct error *err)
 {
     const Mesh *mesh = r->plan->mesh;
@@ -25,7 +32,7 @@ static int find_place(struct rank *r, struct error *err)
     int32_t stage = mesh_coord(mesh, r->idx).pipeline;
     r->stage = r->plan->stages[stage];
     r->num_units = (int32_t)r->plan->model->config->num_hidden_layers + 2;
-    r->dtype = strcmp(r->plan->spec->training->precision, "fp64") == 0 ? DTYPE_F64 : DTYPE_F32;
+    r->dtype = dtype_of(r->plan->spec->training->precision);
     return params_expand(r->plan, stage, &r->table, err);
 }
 

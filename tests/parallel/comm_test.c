@@ -39,10 +39,21 @@ static double value_of(int32_t rank, int64_t i)
     return values[(i * 3 + rank * 977) % 8191];
 }
 
+/* x, which is finite, as the nearest bf16; to even halfway. */
+static float to_bf16(float x)
+{
+    int exponent;
+    float lead = ldexpf(frexpf(x, &exponent), 8); /* eight bits before the point */
+    return ldexpf(rintf(lead), exponent - 8);
+}
+
 static void put(void *buf, int64_t i, enum dtype t, double x)
 {
     if (t == DTYPE_F64) {
         ((double *)buf)[i] = x;
+    } else if (t == DTYPE_BF16) {
+        float narrow = to_bf16((float)x);
+        memcpy((uint16_t *)buf + i, (const char *)&narrow + 2, 2);
     } else {
         ((float *)buf)[i] = (float)x;
     }
@@ -55,21 +66,29 @@ static void fill(void *buf, int32_t rank, int64_t n, enum dtype t)
     }
 }
 
-/* Is element i of got the fold of the members' element j, from the first member on? */
+static bool is_bf16(const void *got, int64_t i, float want)
+{
+    uint32_t bits;
+    float rounded = to_bf16(want);
+    memcpy(&bits, &rounded, sizeof bits);
+    return ((const uint16_t *)got)[i] == bits >> 16;
+}
+
+/* Is element i of got the fold of the members' element j, from the first member on? bf16 is folded
+ * in fp32 and rounded once. */
 static bool is_fold(const void *got, int64_t i, int64_t j, const int32_t *members, int32_t num,
                     enum dtype t, enum comm_op op)
 {
-    double wide = value_of(members[0], j);
-    float narrow = (float)wide;
-    for (int32_t m = 1; m < num; m++) {
+    double wide = 0;
+    float narrow = 0;
+    for (int32_t m = 0; m < num; m++) {
         double x = value_of(members[m], j);
-        if (op == COMM_SUM) {
-            wide += x;
-            narrow += (float)x;
-        } else {
-            wide = fmax(wide, x);
-            narrow = fmaxf(narrow, (float)x);
-        }
+        float y = t == DTYPE_BF16 ? to_bf16((float)x) : (float)x;
+        wide = m == 0 ? x : op == COMM_SUM ? wide + x : fmax(wide, x);
+        narrow = m == 0 ? y : op == COMM_SUM ? narrow + y : fmaxf(narrow, y);
+    }
+    if (t == DTYPE_BF16) {
+        return is_bf16(got, i, narrow);
     }
     return t == DTYPE_F64 ? ((const double *)got)[i] == wide : ((const float *)got)[i] == narrow;
 }
@@ -108,6 +127,9 @@ static void reduce_everything(struct gang_rank *r)
             reduce_once(r, buf, counts[i], DTYPE_F32, i & 2 ? COMM_MAX : COMM_SUM);
             if (!r->why[0]) {
                 reduce_once(r, buf, counts[i], DTYPE_F64, i & 4 ? COMM_MAX : COMM_SUM);
+            }
+            if (!r->why[0]) {
+                reduce_once(r, buf, counts[i], DTYPE_BF16, i & 2 ? COMM_MAX : COMM_SUM);
             }
         }
     }
@@ -200,10 +222,11 @@ static void move_everything(struct gang_rank *r)
     char *shared = comm_host_alloc(r->world, (size_t)(70000 * r->size) * 8);
     char *own = malloc((size_t)(70000 * r->size) * 8);
     char *other = malloc((size_t)(70000 * r->size) * 8);
-    for (size_t i = 0; i < 4 * sizeof counts / sizeof *counts && !r->why[0]; i++) {
-        int64_t n = counts[i / 4];
-        enum dtype t = i & 1 ? DTYPE_F64 : DTYPE_F32;
-        char *at = i & 2 ? shared : own;
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
+    for (size_t i = 0; i < 6 * sizeof counts / sizeof *counts && !r->why[0]; i++) {
+        int64_t n = counts[i / 6];
+        enum dtype t = types[i % 3];
+        char *at = i & 1 ? shared : own;
         scatter_once(r, at, NULL, n, t);
         scatter_once(r, at, other, n, t);
         gather_once(r, NULL, at, n, t);

@@ -291,8 +291,10 @@ static int check_norm(struct rank *r)
     if (r->dev->ops->stream_sync(r->dev, r->compute, &r->err) != 0 || check_words(r) != 0 ||
         check_part(r, STORE_GRADS, store_case_at(c, c->grads, r->step, r->tensor), "gradient",
                    true) != 0 ||
-        check_owned(r) != 0 || store_norm(r->store, 0.0, &r->norm, &r->err) != 0)
+        check_owned(r) != 0 || store_norm(r->store, NULL, &r->err) != 0 ||
+        r->dev->ops->stream_sync(r->dev, r->compute, &r->err) != 0)
         return -1;
+    r->norm = store_norm_words(r->store)[0];
     if (!is_near(r->norm, c->norms[r->step]))
         return find(r, "norm", 0, r->norm, c->norms[r->step], &r->err);
     return 0;

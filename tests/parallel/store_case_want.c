@@ -304,6 +304,7 @@ static void fill_plan(struct store_case *c)
     job_spec__init(plan->spec);
     TrainingSpec *training = plan->spec->training = malloc(sizeof *training);
     training_spec__init(training);
+    training->clip_grad_norm = 0.0;
     OptimizerSpec *optimizer = training->optimizer = malloc(sizeof *optimizer);
     optimizer_spec__init(optimizer);
     optimizer->name = c->spec.adamw ? "adamw" : "sgd";
