@@ -45,4 +45,5 @@ tandem_variants(cpu kernels/cpu/loops
 add_library(tandem_cpu STATIC kernels/cpu/cpu.c kernels/cpu/peak.c ${cpu_objects})
 target_link_libraries(tandem_cpu PRIVATE tandem_flags PUBLIC tandem_host m)
 
-tandem_box(kernels kernels tandem_ref tandem_cpu)
+# dlopen finds the CUDA plug-in (kernels/plugin.h).
+tandem_box(kernels kernels tandem_ref tandem_cpu ${CMAKE_DL_LIBS})

@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/host/device.h"
 #include "kernels/host/level.h"
+#include "kernels/plugin.h"
 
 /* The variants of the reference that the build makes. All give the same bits: wider registers
  * change no rounding, and nothing is contracted. */
@@ -50,12 +51,23 @@ const struct kernels *kernels_cpu(void)
     return &host_kernels_cpu;
 }
 
+static int open_cuda(int32_t device, struct device **dev, const struct kernels **k,
+                     struct error *err)
+{
+    const struct plugin *p;
+    if (plugin_cuda(&p, err) != 0 || p->open(device, dev, err) != 0) {
+        return error_wrap(err, "backend cuda");
+    }
+    *k = p->kernels;
+    return 0;
+}
+
 int kernels_open(const struct kernels_options *o, struct device **dev, const struct kernels **k,
                  struct error *err)
 {
     bool is_ref = strcmp(o->backend, "ref") == 0;
     if (strcmp(o->backend, "cuda") == 0) {
-        return error_set(err, ERR_UNIMPLEMENTED, "backend cuda: not part of this build");
+        return open_cuda(o->device, dev, k, err);
     }
     if (!is_ref && strcmp(o->backend, "cpu") != 0) {
         return error_set(err, ERR_INVALID_ARGUMENT, "backend %s: not one of ref, cpu, cuda",

@@ -21,9 +21,17 @@ struct description {
     int bias_type, aux_type; /* a cudaDataType_t, -1: D's */
 };
 
+/* Alignments: of A, B, C, D, as cublasLt takes them to be where nobody says otherwise. */
 struct preference {
     uint64_t workspace_bytes;
+    uint32_t align[4], reductions;
 };
+
+#define DEFAULT_ALIGN 256u
+/* Of what epilogues read and write beside D. */
+#define EPILOGUE_ALIGN 16u
+#define AUX_LD_MULTIPLE 8
+#define EPILOGUE_AUX 128
 
 static int num_without_algorithm;
 
@@ -132,6 +140,10 @@ static cublasStatus_t bind(const struct description *d, const void *a, const voi
     x->aux_ld = d->aux_ld;
     x->bias_type = d->bias_type < 0 ? x->ld.type : (cudaDataType_t)d->bias_type;
     x->aux_type = d->aux_type < 0 ? x->ld.type : (cudaDataType_t)d->aux_type;
+    if (((int)x->epilogue & EPILOGUE_AUX) &&
+        (x->aux_ld % AUX_LD_MULTIPLE != 0 || (uintptr_t)x->aux % EPILOGUE_ALIGN != 0)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     return check_types(d, x);
 }
 
@@ -170,7 +182,7 @@ static cublasStatus_t check_memory(const struct matmul *x)
     bool on_columns = x->epilogue == CUBLASLT_EPILOGUE_BGRADB;
     bool has_bias = bits & (CUBLASLT_EPILOGUE_BIAS | 16) || on_columns ||
                     x->epilogue == CUBLASLT_EPILOGUE_BGRADA;
-    bool has_aux = bits & 128;
+    bool has_aux = bits & EPILOGUE_AUX;
     if ((has_bias && !x->bias) || (has_aux && (!x->aux || x->aux_ld < (int64_t)x->m))) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
@@ -189,6 +201,19 @@ static cublasStatus_t check_memory(const struct matmul *x)
         check_matrix(x->aux, &aux, "cublasLtMatmul's aux");
     }
     return CUBLAS_STATUS_SUCCESS;
+}
+
+/* An algorithm reads and writes as wide as it was told that it may. */
+static bool lies_as_promised(const struct matmul *x, const cublasLtMatmulAlgo_t *algo)
+{
+    const void *const matrices[] = {x->a, x->b, x->beta != 0 ? x->c : nullptr, x->d};
+    for (int i = 0; i < 4; i++) {
+        uint64_t align = algo ? algo->data[2] >> 16 * i & 0xFFFF : 1;
+        if (align == 0 || (uintptr_t)matrices[i] % align != 0) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static double number(const void *p, cudaDataType_t t)
@@ -211,6 +236,20 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
     *out = (cublasLtHandle_t)malloc(1);
     return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasLtGetStatusName(cublasStatus_t e)
+{
+    switch (e) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default:
+        return "unknown";
+    }
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t h)
@@ -294,7 +333,11 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
-    *out = (cublasLtMatmulPreference_t)calloc(1, sizeof(struct preference));
+    struct preference *p = (struct preference *)calloc(1, sizeof *p);
+    for (int i = 0; i < 4; i++) {
+        p->align[i] = DEFAULT_ALIGN;
+    }
+    *out = (cublasLtMatmulPreference_t)p;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -308,10 +351,20 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t a,
                                                     const void *value, size_t bytes)
 {
-    if (a != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+    struct preference *pref = (struct preference *)p;
+    switch (a) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return take(&pref->workspace_bytes, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return take(&pref->reductions, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return take(&pref->align[a - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
+    default:
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    return take(&((struct preference *)p)->workspace_bytes, value, bytes);
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
@@ -337,6 +390,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     results->workspaceSize = room >= WORKSPACE_BYTES ? WORKSPACE_BYTES : 0;
     results->algo.data[0] = signature(&x);
     results->algo.data[1] = results->workspaceSize;
+    results->algo.data[2] = 0;
+    for (int i = 0; i < 4; i++) {
+        results->algo.data[2] |= (uint64_t)((const struct preference *)p)->align[i] << 16 * i;
+    }
     results->state = CUBLAS_STATUS_SUCCESS;
     *num_found = 1;
     return CUBLAS_STATUS_SUCCESS;
@@ -367,6 +424,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     x.beta = number(beta, way->scale);
     x.workspace = workspace;
     x.workspace_bytes = algo ? algo->data[1] : 0;
+    if (!lies_as_promised(&x, algo)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
     machine_check_range(workspace, x.workspace_bytes, "cublasLtMatmul's workspace");
     rc = check_memory(&x);
     if (rc == CUBLAS_STATUS_SUCCESS) {

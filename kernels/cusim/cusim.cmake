@@ -1,7 +1,8 @@
 # The CUDA kernels and what they stand on, for a CPU: for tests alone. Needs CUDA's headers (Debian's
 # nvidia-cuda-toolkit, or /usr/local/cuda) and a C++ compiler; no nvcc, no GPU, no CUDA library.
 #
-# Sets TANDEM_CUSIM_BUILT, cusim_variants and a library tandem_cusim_VARIANT each. What is missing
+# Sets TANDEM_CUSIM_BUILT, cusim_variants and a library tandem_cusim_VARIANT each, and what stands
+# below about the plug-in. What is missing
 # leaves a test that says so: skipped without headers, failed where they are there. cusim_has_cublaslt
 # and cusim_has_nccl: these come in packages of their own.
 
@@ -110,5 +111,37 @@ foreach(variant ${cusim_variants})
     $<$<BOOL:${TANDEM_WERROR}>:-Werror>)
   target_link_options(tandem_cusim_${variant} PUBLIC ${cusim_${variant}})
   target_link_libraries(tandem_cusim_${variant} PUBLIC Threads::Threads m)
+  set_target_properties(tandem_cusim_${variant} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endforeach()
 set(TANDEM_CUSIM_BUILT ON)
+
+# The plug-in's C sources on the simulator: as libraries for its own tests, tandem_cuda_VARIANT, and
+# as a plug-in beside the programs, with a driver for it: both of the variant that the preset is.
+if(NOT cusim_has_cublaslt)
+  return()
+endif()
+include(${CMAKE_SOURCE_DIR}/kernels/cuda/sources.cmake)
+foreach(variant ${cusim_variants})
+  add_library(tandem_cuda_${variant} STATIC ${cuda_c_sources})
+  target_link_libraries(tandem_cuda_${variant} PUBLIC tandem_cusim_${variant})
+  target_compile_options(tandem_cuda_${variant} PRIVATE -Wmissing-prototypes -Wvla)
+  set_target_properties(tandem_cuda_${variant} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endforeach()
+
+list(GET cusim_variants 0 variant)
+add_library(tandem_cuda_sim MODULE ${cuda_base_sources})
+target_link_libraries(tandem_cuda_sim PRIVATE tandem_flags
+  -Wl,--whole-archive tandem_cuda_${variant} tandem_cusim_${variant} -Wl,--no-whole-archive
+  -Wl,--version-script=${CMAKE_SOURCE_DIR}/kernels/cusim/plugin.map)
+set_target_properties(tandem_cuda_sim PROPERTIES LINKER_LANGUAGE CXX
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
+  LINK_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cusim/plugin.map)
+add_library(tandem_driver_sim MODULE ${CMAKE_SOURCE_DIR}/kernels/cusim/driver.c)
+set_target_properties(tandem_driver_sim PROPERTIES
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+add_dependencies(tandem_cuda_sim tandem_driver_sim)
+
+# With this in its environment a program has simulated GPUs (CUSIM_DEVICES of them).
+set(TANDEM_SIM_ENVIRONMENT
+  TANDEM_CUDA_PLUGIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/libtandem_cuda_sim.so
+  TANDEM_CUDA_DRIVER=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/libtandem_driver_sim.so)

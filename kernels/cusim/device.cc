@@ -1,4 +1,7 @@
-/* Devices, their properties, and errors. They say that they are of compute capability 9.0. */
+/* Devices, their properties, and errors. The environment says what there is: CUSIM_DEVICES=2,
+ * CUSIM_CAPABILITY=80 and CUSIM_DRIVER=12040; else one device of compute capability 9.0 and a
+ * driver as new as the headers. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +10,7 @@
 #include "kernels/cusim/control.h"
 #include "kernels/cusim/machine.h"
 #include "kernels/cusim/memory.h"
+#include "kernels/cusim/stream.h"
 
 namespace cusim
 {
@@ -36,17 +40,30 @@ size_t memory_dynamic_max(const void *kernel)
     return (size_t)(*dynamic_max)[kernel];
 }
 
+static int number_of(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : otherwise;
+}
+
 static int num_devices()
 {
-    const char *text = getenv("CUSIM_DEVICES");
-    return text ? atoi(text) : 1;
+    return number_of("CUSIM_DEVICES", 1);
+}
+
+/* As CUDA numbers versions: 12040. */
+static int driver_version()
+{
+    return number_of("CUSIM_DRIVER", CUDART_VERSION);
 }
 
 static int attribute(enum cudaDeviceAttr a)
 {
     switch (a) {
     case cudaDevAttrComputeCapabilityMajor:
-        return 9;
+        return number_of("CUSIM_CAPABILITY", 90) / 10;
+    case cudaDevAttrComputeCapabilityMinor:
+        return number_of("CUSIM_CAPABILITY", 90) % 10;
     case cudaDevAttrMultiProcessorCount:
         return 4;
     case cudaDevAttrWarpSize:
@@ -71,6 +88,9 @@ extern "C" {
 cudaError_t cudaGetDeviceCount(int *n)
 {
     int num = num_devices();
+    if (driver_version() / 1000 < CUDART_VERSION / 1000) {
+        return machine_error(cudaErrorInsufficientDriver);
+    }
     if (num == 0) {
         return machine_error(cudaErrorNoDevice);
     }
@@ -93,17 +113,25 @@ cudaError_t cudaGetDevice(int *d)
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr a, int)
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr a, int d)
 {
+    if (d < 0 || d >= num_devices()) {
+        return machine_error(cudaErrorInvalidDevice);
+    }
     *value = attribute(a);
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d)
 {
+    if (d < 0 || d >= num_devices()) {
+        return machine_error(cudaErrorInvalidDevice);
+    }
     memset(p, 0, sizeof *p);
     strcpy(p->name, "cusim");
     p->major = attribute(cudaDevAttrComputeCapabilityMajor);
+    p->minor = attribute(cudaDevAttrComputeCapabilityMinor);
+    p->pciBusID = d + 1;
     p->multiProcessorCount = attribute(cudaDevAttrMultiProcessorCount);
     p->warpSize = attribute(cudaDevAttrWarpSize);
     p->maxThreadsPerBlock = attribute(cudaDevAttrMaxThreadsPerBlock);
@@ -113,9 +141,26 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
     return cudaMemGetInfo(&free_bytes, &p->totalGlobalMem);
 }
 
+cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int d)
+{
+    if (d < 0 || d >= num_devices() || bytes < 13) {
+        return machine_error(d < 0 || d >= num_devices() ? cudaErrorInvalidDevice
+                                                         : cudaErrorInvalidValue);
+    }
+    snprintf(text, (size_t)bytes, "0000:%02X:00.0", (unsigned)(d + 1) & 0xFF);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = PRIORITY_GREATEST;
+    return cudaSuccess;
+}
+
 cudaError_t cudaDriverGetVersion(int *v)
 {
-    *v = CUDART_VERSION;
+    *v = driver_version();
     return cudaSuccess;
 }
 
@@ -162,6 +207,16 @@ const char *cudaGetErrorName(cudaError_t e)
         return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration:
         return "cudaErrorInvalidConfiguration";
+    case cudaErrorInsufficientDriver:
+        return "cudaErrorInsufficientDriver";
+    case cudaErrorStreamCaptureUnsupported:
+        return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureUnjoined:
+        return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureUnmatched:
+        return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorIllegalState:
+        return "cudaErrorIllegalState";
     case cudaErrorNoDevice:
         return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice:

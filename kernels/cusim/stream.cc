@@ -12,6 +12,12 @@ extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
+    return cudaStreamCreateWithPriority(out, flags, 0);
+}
+
+/* Priorities beyond the range are taken for its ends. */
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+{
     struct machine_guard guard;
     if (flags != cudaStreamNonBlocking) {
         fail("cudaStreamCreateWithFlags: streams are cudaStreamNonBlocking here: others wait for "
@@ -19,10 +25,18 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     }
     struct CUstream_st *s = (struct CUstream_st *)calloc(1, sizeof *s);
     s->device = machine_device();
+    s->priority = priority > 0 ? 0 : priority < PRIORITY_GREATEST ? PRIORITY_GREATEST : priority;
     stream_begin(s);
     s->next = streams;
     streams = s;
     *out = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t s, int *priority)
+{
+    struct machine_guard guard;
+    *priority = stream_check(s, "cudaStreamGetPriority")->priority;
     return cudaSuccess;
 }
 

@@ -32,9 +32,13 @@ struct op {
 
 } // namespace cusim
 
+/* Numbers below 0 come first. The order that work takes here doesn't depend on it. */
+#define PRIORITY_GREATEST (-5)
+
 struct CUstream_st {
     struct CUstream_st *next;
     int device;
+    int priority;
     struct cusim::op *first, *last;
     bool waits; /* the work at its head waits for something outside */
     /* Under ThreadSanitizer its work runs there: a stream is a thread, with a stack of its own. */

@@ -194,7 +194,7 @@ static void check(const struct problem *p)
     struct side b = side_new(s, p->in, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, 1, 2);
     struct side c = side_new(s, p->out, p->m, p->n, 2, 3);
     struct side d = side_new(s, p->out, p->m, p->n, 0, 4);
-    struct side aux = side_new(s, CUDA_R_32F, p->m, p->n, 1, 5);
+    struct side aux = side_new(s, CUDA_R_32F, p->m, p->n, 8 - p->m % 8, 5);
     struct side bias = side_new(s, CUDA_R_32F, p->m > p->n ? p->m : p->n, 1, 0, 6);
     cublasLtMatmulDesc_t desc = describe(p, &bias, &aux);
     void *workspace = side_put(s, NULL, room);
@@ -326,6 +326,44 @@ static void algorithms_can_be_missing_or_wrong(void **state)
     asked_close(&x);
 }
 
+/* An algorithm is good for memory that lies as the preference says, and that says 256 bytes where
+ * nobody says otherwise; what an epilogue reads or writes beside D has rules of its own. */
+static void memory_must_lie_as_was_promised(void **state)
+{
+    (void)state;
+    struct asked x = asked_open();
+    cublasLtMatmulHeuristicResult_t found;
+    int num_found;
+    float one = 1;
+    cudaStream_t s = stream_open();
+    char *mem = side_put(s, NULL, 256);
+    for (int promised = 0; promised < 2; promised++) {
+        uint32_t align = 16;
+        if (promised) {
+            OK(cublasLtMatmulPreferenceSetAttribute(
+                x.pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align, sizeof align));
+        }
+        OK(ask(&x, x.square, &found, &num_found));
+        assert_int_equal(cublasLtMatmul(x.lt, x.desc, &one, mem, x.square, mem + 16, x.square, &one,
+                                        mem, x.square, mem, x.square, &found.algo, NULL, 0, s),
+                         promised ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE);
+    }
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_GELU_AUX;
+    SET(x.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    for (int i = 0; i < 3; i++) {
+        int64_t ld = i == 1 ? 12 : 8;
+        char *aux = i == 2 ? mem + 4 : mem;
+        SET(x.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, ld);
+        SET(x.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+        assert_int_equal(ask(&x, x.square, &found, &num_found),
+                         i == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED);
+    }
+    MUST(cudaStreamSynchronize(s));
+    side_free(mem, 0);
+    MUST(cudaStreamDestroy(s));
+    asked_close(&x);
+}
+
 static void what_is_not_known_is_refused(void **state)
 {
     (void)state;
@@ -356,6 +394,7 @@ int main(void)
         cmocka_unit_test(products_agree_for_all_transposes_and_types),
         cmocka_unit_test(epilogues_agree),
         cmocka_unit_test(algorithms_can_be_missing_or_wrong),
+        cmocka_unit_test(memory_must_lie_as_was_promised),
         cmocka_unit_test(what_is_not_known_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

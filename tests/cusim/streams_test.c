@@ -274,13 +274,56 @@ static void devices_say_what_they_are(void **state)
     struct cudaDeviceProp prop;
     MUST(cudaGetDeviceProperties(&prop, 0));
     assert_string_equal(prop.name, "cusim");
+    char bus[32];
+    MUST(cudaDeviceGetPCIBusId(bus, sizeof bus, 0));
+    assert_string_equal(bus, "0000:01:00.0");
+    assert_int_equal(cudaDeviceGetPCIBusId(bus, 4, 0), cudaErrorInvalidValue);
     assert_int_equal(cudaSetDevice(1), cudaErrorInvalidDevice);
+    assert_int_equal(cudaGetDeviceProperties(&prop, 1), cudaErrorInvalidDevice);
+    assert_int_equal(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 1),
+                     cudaErrorInvalidDevice);
+    setenv("CUSIM_CAPABILITY", "75", 1);
+    MUST(cudaGetDeviceProperties(&prop, 0));
+    assert_int_equal(prop.major * 10 + prop.minor, 75);
+    unsetenv("CUSIM_CAPABILITY");
     setenv("CUSIM_DEVICES", "0", 1);
     num = -1;
     assert_int_equal(cudaGetDeviceCount(&num), cudaErrorNoDevice);
     assert_int_equal(num, -1); /* untouched, as without a driver */
     unsetenv("CUSIM_DEVICES");
     cudaGetLastError();
+}
+
+/* A driver of an older major version runs nothing, and says so before it counts devices. */
+static void drivers_say_how_old_they_are(void **state)
+{
+    (void)state;
+    int version = 0, num = -1;
+    MUST(cudaDriverGetVersion(&version));
+    assert_int_equal(version, CUDART_VERSION);
+    setenv("CUSIM_DRIVER", "10020", 1);
+    MUST(cudaDriverGetVersion(&version));
+    assert_int_equal(version, 10020);
+    assert_int_equal(cudaGetDeviceCount(&num), cudaErrorInsufficientDriver);
+    assert_int_equal(num, -1);
+    unsetenv("CUSIM_DRIVER");
+    cudaGetLastError();
+}
+
+static void streams_have_priorities_within_the_range(void **state)
+{
+    (void)state;
+    int least, greatest, priority;
+    MUST(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    assert_true(greatest < least);
+    const int asked[][2] = {{greatest, greatest}, {least, least}, {greatest - 1, greatest}, {7, 0}};
+    for (int i = 0; i < 4; i++) {
+        cudaStream_t t;
+        MUST(cudaStreamCreateWithPriority(&t, cudaStreamNonBlocking, asked[i][0]));
+        MUST(cudaStreamGetPriority(t, &priority));
+        assert_int_equal(priority, asked[i][1]);
+        MUST(cudaStreamDestroy(t));
+    }
 }
 
 static void schedules_are_read_from_text(void **state)
@@ -311,6 +354,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(wrong_launches_are_errors, open_stream, close_stream),
         cmocka_unit_test_setup_teardown(memory_runs_out_and_comes_back, open_stream, close_stream),
         cmocka_unit_test(devices_say_what_they_are),
+        cmocka_unit_test(drivers_say_how_old_they_are),
+        cmocka_unit_test(streams_have_priorities_within_the_range),
         cmocka_unit_test(schedules_are_read_from_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,3 @@
+#include "kernels/cuda/front.h"
+
+const struct kernels cuda_kernels = {.name = "cuda"};

@@ -1,0 +1,28 @@
+/* What the loader finds: the CUDA backend's device, operations and communicators. */
+#include "kernels/plugin.h"
+
+#include <stdio.h>
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/front.h"
+
+static char name[32];
+
+static const struct plugin cuda_plugin = {
+    .abi = TANDEM_PLUGIN_ABI,
+    .size = sizeof cuda_plugin,
+    .name = name,
+    .count = cuda_device_count,
+    .open = cuda_device_open,
+    .kernels = &cuda_kernels,
+};
+
+const struct plugin *tandem_plugin_entry(void);
+
+const struct plugin *tandem_plugin_entry(void)
+{
+    snprintf(name, sizeof name, "CUDA %d.%d", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    return &cuda_plugin;
+}

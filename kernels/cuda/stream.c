@@ -1,0 +1,184 @@
+/* Streams, events, and what has failed in them without CUDA's knowing. */
+#include <stdlib.h>
+
+#include "kernels/cuda/device.h"
+
+struct event {
+    cudaEvent_t cuda;
+    bool is_recorded;
+};
+
+/* A queue is served before compute: its work is short, and others wait for it. */
+static int stream_start(struct cuda_device *d, enum stream_kind kind, struct stream *s,
+                        struct error *err)
+{
+    if (cuda_use(&d->base, err) != 0) {
+        return -1;
+    }
+    CUDA_TRY(cudaStreamCreateWithPriority(&s->cuda, cudaStreamNonBlocking,
+                                          kind == STREAM_QUEUE ? d->high : d->low),
+             "new stream");
+    if (kind != STREAM_QUEUE) {
+        CUDA_TRY(cudaMalloc(&s->workspace, CUDA_GEMM_WORKSPACE), "workspace of matrix products");
+    }
+    return 0;
+}
+
+int cuda_stream_new(struct device *dev, enum stream_kind kind, struct stream **out,
+                    struct error *err)
+{
+    struct stream *s = calloc(1, sizeof *s);
+    if (!s) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "new stream: no memory");
+    }
+    s->dev = cuda_of(dev);
+    if (stream_start(s->dev, kind, s, err) != 0) {
+        cuda_stream_free(dev, s);
+        return -1;
+    }
+    *out = s;
+    return 0;
+}
+
+void cuda_stream_free(struct device *dev, struct stream *s)
+{
+    if (!s) {
+        return;
+    }
+    cuda_use(dev, NULL);
+    if (s->cuda) {
+        cudaStreamSynchronize(s->cuda);
+        cudaStreamDestroy(s->cuda);
+    }
+    if (s->workspace) {
+        cudaFree(s->workspace);
+    }
+    cudaGetLastError();
+    pthread_mutex_lock(&s->dev->lock);
+    s->dev->failed = s->dev->failed == s ? NULL : s->dev->failed;
+    pthread_mutex_unlock(&s->dev->lock);
+    free(s);
+}
+
+cudaStream_t cuda_stream_of(struct stream *s)
+{
+    return s->cuda;
+}
+
+/* ---- failures ---- */
+
+void cuda_stream_fail(struct stream *s, const struct error *why)
+{
+    struct cuda_device *d = s->dev;
+    pthread_mutex_lock(&d->lock);
+    if (!s->has_failed) {
+        s->has_failed = true;
+        s->failure = *why;
+    }
+    if (!d->failed) {
+        d->failed = s;
+        d->failure = *why;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* What s, or another stream of the device where it says nothing, has to tell. s may be NULL. */
+static int hear(struct cuda_device *d, struct stream *s, struct error *err)
+{
+    const struct error *told = NULL;
+    pthread_mutex_lock(&d->lock);
+    if (s && s->has_failed) {
+        told = &s->failure;
+        s->has_failed = false;
+        d->failed = d->failed == s ? NULL : d->failed;
+    } else if (d->failed) {
+        told = &d->failure;
+    }
+    if (told && err) {
+        *err = *told;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return told ? -1 : 0;
+}
+
+int cuda_stream_sync(struct device *dev, struct stream *s, struct error *err)
+{
+    if (cuda_use(dev, err) != 0) {
+        return -1;
+    }
+    cudaError_t e = cudaStreamSynchronize(s->cuda);
+    if (hear(cuda_of(dev), s, err) != 0) {
+        return -1;
+    }
+    CUDA_TRY(e, "stream");
+    return 0;
+}
+
+/* ---- events ---- */
+
+int cuda_event_new(struct device *dev, struct event **out, struct error *err)
+{
+    if (cuda_use(dev, err) != 0) {
+        return -1;
+    }
+    struct event *e = calloc(1, sizeof *e);
+    if (!e) {
+        return error_set(err, ERR_RESOURCE_EXHAUSTED, "new event: no memory");
+    }
+    /* Who waits for it sleeps: the processor is for other ranks. */
+    cudaError_t rc =
+        cudaEventCreateWithFlags(&e->cuda, cudaEventDisableTiming | cudaEventBlockingSync);
+    if (rc != cudaSuccess) {
+        free(e);
+        return cuda_error(err, rc, "new event");
+    }
+    *out = e;
+    return 0;
+}
+
+void cuda_event_free(struct device *dev, struct event *e)
+{
+    if (e) {
+        cuda_use(dev, NULL);
+        cudaEventDestroy(e->cuda);
+        free(e);
+    }
+}
+
+int cuda_event_record(struct device *dev, struct event *e, struct stream *s, struct error *err)
+{
+    if (cuda_use(dev, err) != 0) {
+        return -1;
+    }
+    CUDA_TRY(cudaEventRecord(e->cuda, s->cuda), "record of an event");
+    e->is_recorded = true;
+    return 0;
+}
+
+int cuda_stream_wait(struct device *dev, struct stream *s, struct event *e, struct error *err)
+{
+    if (!e->is_recorded) {
+        return 0;
+    }
+    if (cuda_use(dev, err) != 0) {
+        return -1;
+    }
+    CUDA_TRY(cudaStreamWaitEvent(s->cuda, e->cuda, 0), "wait for an event");
+    return 0;
+}
+
+int cuda_event_sync(struct device *dev, struct event *e, struct error *err)
+{
+    if (!e->is_recorded) {
+        return 0;
+    }
+    if (cuda_use(dev, err) != 0) {
+        return -1;
+    }
+    cudaError_t rc = cudaEventSynchronize(e->cuda);
+    if (hear(cuda_of(dev), NULL, err) != 0) {
+        return -1;
+    }
+    CUDA_TRY(rc, "event");
+    return 0;
+}
