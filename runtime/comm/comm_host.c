@@ -134,6 +134,16 @@ void comm_host_abort(struct comm_host_world *w, const char *reason)
 /* ---- calls ------------------------------------------------------------------------------------
  */
 
+static int put(struct host_group *g, struct stream *s, struct host_call call, struct error *err)
+{
+    call.group = g;
+    call.turn = atomic_fetch_add(g->turns, 1) + 1;
+    memcpy(call.what, g->base.what, sizeof call.what);
+    g->base.what[0] = 0;
+    static_assert(sizeof call <= DEVICE_CALL_BYTES, "a call travels through the stream by value");
+    return g->dev->ops->host_call(g->dev, s, host_call_run, &call, sizeof call, err);
+}
+
 static int enqueue(struct comm *c, struct stream *s, const struct host_call *call,
                    struct error *err)
 {
@@ -141,6 +151,10 @@ static int enqueue(struct comm *c, struct stream *s, const struct host_call *cal
     int64_t most = (int64_t)1 << 48;
     ASSERT(call->n >= 0 && call->n <= most / c->size);
     ASSERT(call->root >= 0 && call->root < c->size);
+    if (g->is_grouping) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "comm_host: only sends and receives can be grouped");
+    }
     if ((call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE_SCATTER) &&
         call->dtype == DTYPE_I32) {
         return error_set(err, ERR_UNIMPLEMENTED, "comm_host: integers aren't reduced");
@@ -148,13 +162,7 @@ static int enqueue(struct comm *c, struct stream *s, const struct host_call *cal
     if (c->size == 1 && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_BROADCAST)) {
         return 0;
     }
-    struct host_call mine = *call;
-    mine.group = g;
-    mine.turn = atomic_fetch_add(g->turns, 1) + 1;
-    memcpy(mine.what, c->what, sizeof mine.what);
-    c->what[0] = 0;
-    static_assert(sizeof mine <= DEVICE_CALL_BYTES, "a call travels through the stream by value");
-    return g->dev->ops->host_call(g->dev, s, host_call_run, &mine, sizeof mine, err);
+    return put(g, s, *call, err);
 }
 
 static int host_all_reduce(struct comm *c, struct stream *s, void *buf, int64_t n, enum dtype t,
@@ -192,8 +200,77 @@ static int host_barrier(struct comm *c, struct stream *s, struct error *err)
     return enqueue(c, s, &call, err);
 }
 
+/* ---- messages ---------------------------------------------------------------------------------
+ */
+
+static int host_group_begin(struct comm *c, struct error *err)
+{
+    struct host_group *g = (struct host_group *)c;
+    if (g->is_grouping) {
+        return error_set(err, ERR_FAILED_PRECONDITION, "comm_host: a group inside a group");
+    }
+    g->is_grouping = true;
+    return 0;
+}
+
+/* The list goes with the call. */
+static int host_group_end(struct comm *c, struct stream *s, struct error *err)
+{
+    struct host_group *g = (struct host_group *)c;
+    if (!g->is_grouping) {
+        return error_set(err, ERR_FAILED_PRECONDITION, "comm_host: the end of a group without one");
+    }
+    struct host_call call = {.kind = CALL_EXCHANGE};
+    call.messages = g->messages;
+    call.num_messages = g->num_messages;
+    g->is_grouping = false;
+    g->messages = NULL;
+    g->num_messages = g->max_messages = 0;
+    if (call.num_messages == 0) {
+        return 0;
+    }
+    return put(g, s, call, err);
+}
+
+static int add_message(struct comm *c, struct stream *s, bool is_send, void *mem, int64_t n,
+                       enum dtype t, int32_t peer, struct error *err)
+{
+    struct host_group *g = (struct host_group *)c;
+    ASSERT(n >= 0 && n <= (int64_t)1 << 48);
+    ASSERT(peer >= 0 && peer < c->size);
+    bool alone = !g->is_grouping;
+    if (g->num_messages == g->max_messages) {
+        int32_t max = g->max_messages ? 2 * g->max_messages : alone ? 1 : 4;
+        struct host_message *grown = realloc(g->messages, (size_t)max * sizeof *grown);
+        if (!grown) {
+            return error_set(err, ERR_RESOURCE_EXHAUSTED, "comm_host: no memory for a message");
+        }
+        g->messages = grown;
+        g->max_messages = max;
+    }
+    struct host_message *m = &g->messages[g->num_messages++];
+    *m = (struct host_message){.is_send = is_send, .dtype = t, .peer = peer, .n = n, .mem = mem};
+    memcpy(m->what, c->what, sizeof m->what);
+    c->what[0] = 0;
+    g->is_grouping = true;
+    return alone ? host_group_end(c, s, err) : 0;
+}
+
+static int host_send(struct comm *c, struct stream *s, const void *buf, int64_t n, enum dtype t,
+                     int32_t peer, struct error *err)
+{
+    return add_message(c, s, true, (void *)(uintptr_t)buf, n, t, peer, err);
+}
+
+static int host_recv(struct comm *c, struct stream *s, void *buf, int64_t n, enum dtype t,
+                     int32_t peer, struct error *err)
+{
+    return add_message(c, s, false, buf, n, t, peer, err);
+}
+
 static void host_free(struct comm *c)
 {
+    free(((struct host_group *)c)->messages);
     free(c);
 }
 
@@ -205,6 +282,10 @@ static const struct comm_ops host_ops = {
     .all_gather = host_all_gather,
     .broadcast = host_broadcast,
     .barrier = host_barrier,
+    .send = host_send,
+    .recv = host_recv,
+    .group_begin = host_group_begin,
+    .group_end = host_group_end,
 };
 
 /* ---- communicators ----------------------------------------------------------------------------

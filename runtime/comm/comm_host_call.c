@@ -8,6 +8,7 @@
  * A fold always takes the members in rank order, so the way doesn't change the bits. */
 #include "runtime/comm/comm_host_group.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/comm/comm_host_reduce.h"
@@ -329,6 +330,11 @@ static int alone_run(const struct host_call *c)
 int host_call_run(void *args, struct error *err)
 {
     const struct host_call *c = args;
+    if (c->kind == CALL_EXCHANGE) {
+        int rc = host_exchange_run(c->group, c->messages, c->num_messages, c->turn, err);
+        free(c->messages);
+        return rc;
+    }
     if (c->group->base.size == 1) {
         return alone_run(c);
     }
@@ -341,7 +347,7 @@ int host_call_run(void *args, struct error *err)
         return all_gather_run(c, err);
     case CALL_BROADCAST:
         return broadcast_run(c, err);
-    case CALL_BARRIER:
+    default: /* a barrier */
         break;
     }
     struct segment_call line = call_line(c, NULL, 0);

@@ -30,6 +30,9 @@ static void operand_text(const struct segment_call *call, char *out, size_t size
     char count[32];
     const char *dtype = call->dtype <= DTYPE_I32 ? dtypes[call->dtype] : "?";
     group_digits(call->n, count);
+    if (call->kind == CALL_EXCHANGE) {
+        dtype = call->n == 1 ? "message" : "messages";
+    }
     if (call->what[0]) {
         snprintf(out, size, "%.*s (%s %s)", COMM_WHAT_MAX, call->what, count, dtype);
     } else {
@@ -40,20 +43,25 @@ static void operand_text(const struct segment_call *call, char *out, size_t size
 void host_call_text(const struct segment_call *call, const char *group,
                     char text[COMM_HOST_CALL_TEXT_MAX])
 {
-    static const char *const kinds[] = {"no call",    "all-reduce", "reduce-scatter",
-                                        "all-gather", "broadcast",  "barrier"};
-    uint32_t kind = call->kind <= CALL_BARRIER ? call->kind : 0;
+    static const char *const kinds[] = {"no call",   "all-reduce", "reduce-scatter", "all-gather",
+                                        "broadcast", "barrier",    "send",           "receive",
+                                        "exchange",  "the making"};
+    uint32_t kind = call->kind <= CALL_JOIN ? call->kind : 0;
     char operand[80], more[32] = "";
     operand_text(call, operand, sizeof operand);
     if (kind == CALL_BROADCAST) {
         snprintf(more, sizeof more, " from member %d", (int)call->root);
+    } else if (kind == CALL_SEND || kind == CALL_RECV) {
+        snprintf(more, sizeof more, " %s member %d", kind == CALL_SEND ? "to" : "from",
+                 (int)call->root);
     } else if (call->op == COMM_MAX && kind == CALL_ALL_REDUCE) {
         snprintf(more, sizeof more, " (max)");
     }
-    bool bare = kind == 0 || kind == CALL_BARRIER;
+    bool bare = kind == 0 || kind == CALL_BARRIER || kind == CALL_JOIN;
+    const char *of = kind == CALL_JOIN ? " of " : " over ";
     snprintf(text, COMM_HOST_CALL_TEXT_MAX, "%s%s%s%s%s%.*s", kinds[kind], bare ? "" : " of ",
-             bare ? "" : operand, bare ? "" : more, group[0] ? " over " : "",
-             COMM_HOST_NAME_MAX - 1, group);
+             bare ? "" : operand, bare ? "" : more, group[0] ? of : "", COMM_HOST_NAME_MAX - 1,
+             group);
 }
 
 /* ---- barrier ----------------------------------------------------------------------------------
@@ -76,7 +84,8 @@ static void ranks_text(const struct host_group *g, const int32_t *ranks, int num
 }
 
 /* Not always whom this member waits for: that one may wait for another itself. */
-static int fail_deadline(struct host_group *g, const struct segment_call *doing, struct error *err)
+int host_group_fail_deadline(struct host_group *g, const struct segment_call *doing,
+                             struct error *err)
 {
     char mine[COMM_HOST_CALL_TEXT_MAX], reason[SEGMENT_REASON_MAX], who[256];
     int32_t ranks[COMM_HOST_MAX_RANKS];
@@ -84,8 +93,11 @@ static int fail_deadline(struct host_group *g, const struct segment_call *doing,
     double waited_s = (double)g->deadline_ns / 1e9;
     host_call_text(doing, g->name, mine);
     int num = host_first_missing(g->segment, ranks, &missing);
+    bool is_message = doing->kind == CALL_SEND || doing->kind == CALL_RECV;
     if (num <= 0) {
-        snprintf(reason, sizeof reason, "a member stopped inside %s for %.1f s", mine, waited_s);
+        snprintf(reason, sizeof reason, "%s %s for %.1f s",
+                 is_message ? "members wait for each other in" : "a member stopped inside", mine,
+                 waited_s);
     } else {
         ranks_text(g, ranks, num, who, sizeof who);
         snprintf(reason, sizeof reason, "%s did not come to %s within %.1f s", who, missing.call,
@@ -95,14 +107,15 @@ static int fail_deadline(struct host_group *g, const struct segment_call *doing,
     return segment_abort_error(g->segment, mine, err);
 }
 
-static int fail_aborted(struct host_group *g, const struct segment_call *doing, struct error *err)
+int host_group_fail_aborted(struct host_group *g, const struct segment_call *doing,
+                            struct error *err)
 {
     char call[COMM_HOST_CALL_TEXT_MAX];
     host_call_text(doing, g->name, call);
     return segment_abort_error(g->segment, call, err);
 }
 
-static void cpu_pause(void)
+void host_cpu_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -117,7 +130,7 @@ static uint32_t wait_generation(struct host_group *g, uint32_t old)
     struct segment_slot *slot = g->slot;
     uint32_t seen = old;
     for (int i = 0; i < g->spins && seen == old; i++) {
-        cpu_pause();
+        host_cpu_pause();
         seen = atomic_load_explicit(&slot->generation, memory_order_acquire);
     }
     if (seen != old) {
@@ -137,7 +150,7 @@ int host_group_barrier(struct host_group *g, const struct segment_call *doing, s
     struct segment_slot *slot = g->slot;
     uint32_t old = g->generation, next = old + 2;
     if (segment_is_aborted(g->segment)) {
-        return fail_aborted(g, doing, err);
+        return host_group_fail_aborted(g, doing, err);
     }
     atomic_store(&slot->members[g->base.rank].reached, next);
     uint32_t seen;
@@ -151,12 +164,12 @@ int host_group_barrier(struct host_group *g, const struct segment_call *doing, s
         seen = wait_generation(g, old);
     }
     if (seen == old) {
-        return fail_deadline(g, doing, err);
+        return host_group_fail_deadline(g, doing, err);
     }
     /* Where all came the call counts, though one that was quick has left and the gang is aborted
      * meanwhile: all members hear the same. */
     if (seen != next && seen != (next | 1)) {
-        return fail_aborted(g, doing, err);
+        return host_group_fail_aborted(g, doing, err);
     }
     g->generation = next;
     return 0;
@@ -176,25 +189,30 @@ static bool same_call(const struct segment_call *a, const struct segment_call *b
            a->n == b->n && memcmp(a->what, b->what, sizeof a->what) == 0;
 }
 
+int host_group_fail_misfit(struct host_group *g, const struct segment_call *doing, int32_t culprit,
+                           const char *reason, struct error *err)
+{
+    segment_abort(g->segment, ERR_FAILED_PRECONDITION, culprit, reason);
+    return host_group_fail_aborted(g, doing, err);
+}
+
 /* All members read the same lines and so come to the same words. */
 static int fail_mismatch(struct host_group *g, int32_t odd, const struct segment_call *mine,
                          struct error *err)
 {
     char theirs[COMM_HOST_CALL_TEXT_MAX], first[COMM_HOST_CALL_TEXT_MAX];
-    char doing[COMM_HOST_CALL_TEXT_MAX];
     host_call_text(host_group_call(g, odd), "", theirs);
     host_call_text(host_group_call(g, 0), g->name, first);
-    host_call_text(mine, g->name, doing);
     char reason[SEGMENT_REASON_MAX];
     snprintf(reason, sizeof reason, "rank %d called %s where rank %d called %s",
              (int)g->members[odd], theirs, (int)g->members[0], first);
-    segment_abort(g->segment, ERR_FAILED_PRECONDITION, g->members[odd], reason);
-    return segment_abort_error(g->segment, doing, err);
+    return host_group_fail_misfit(g, mine, g->members[odd], reason, err);
 }
 
 /* Relaxed: who looks on takes nothing for granted. */
-static void show_call(struct segment_member *m, const struct segment_call *call)
+void host_group_show(struct host_group *g, const struct segment_call *call)
 {
+    struct segment_member *m = &g->slot->members[g->base.rank];
     uint64_t words[sizeof m->seen / sizeof *m->seen];
     memcpy(words, call, sizeof words);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -219,7 +237,7 @@ int host_group_enter(struct host_group *g, const struct segment_call *mine, stru
     struct segment_call *line = &g->slot->members[g->base.rank].calls[g->num_calls & 1];
     *line = *mine;
     line->number = g->num_calls;
-    show_call(&g->slot->members[g->base.rank], line);
+    host_group_show(g, line);
     if (host_group_barrier(g, mine, err) != 0) {
         return -1;
     }

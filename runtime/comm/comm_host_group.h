@@ -24,6 +24,23 @@ struct host_group {
     int spins;           /* pauses before it sleeps; 0 where ranks outnumber cores */
     uint32_t generation; /* of the slot, as this member knows it */
     uint32_t num_calls;
+    /* Messages between two members: calls of that kind, and messages so far by peer. */
+    uint32_t num_exchanges;
+    uint32_t num_sent[COMM_HOST_MAX_RANKS], num_asked[COMM_HOST_MAX_RANKS];
+    /* Between group_begin and group_end. */
+    bool is_grouping;
+    struct host_message *messages;
+    int32_t num_messages, max_messages;
+};
+
+/* One send or receive. */
+struct host_message {
+    bool is_send;
+    enum dtype dtype;
+    int32_t peer;
+    int64_t n;
+    void *mem; /* a send's isn't written */
+    char what[COMM_WHAT_MAX];
 };
 
 /* A call on its way through a stream. */
@@ -38,6 +55,8 @@ struct host_call {
     const void *src;
     uint64_t turn;
     char what[COMM_WHAT_MAX];
+    struct host_message *messages; /* of an exchange; freed by who runs it */
+    int32_t num_messages;
 };
 
 /* "all-reduce of 1,048,576 fp32", "all-reduce of bucket 3 (1,048,576 fp32) over " group; group "" =
@@ -53,6 +72,19 @@ int host_first_missing(struct segment_header *h, int32_t *ranks, struct comm_hos
  * aborted then, with its name), or someone aborted. doing: for the error. */
 int host_group_barrier(struct host_group *g, const struct segment_call *doing, struct error *err);
 
+/* The deadline has passed in this call: aborts the gang in the missing rank's name. Always -1. */
+int host_group_fail_deadline(struct host_group *g, const struct segment_call *doing,
+                             struct error *err);
+/* The gang is aborted. Always -1. */
+int host_group_fail_aborted(struct host_group *g, const struct segment_call *doing,
+                            struct error *err);
+/* Two members' calls don't fit: aborts the gang, culprit and reason in all errors. Always -1. */
+int host_group_fail_misfit(struct host_group *g, const struct segment_call *doing, int32_t culprit,
+                           const char *reason, struct error *err);
+/* What this member is in, for who looks on. */
+void host_group_show(struct host_group *g, const struct segment_call *call);
+void host_cpu_pause(void);
+
 /* Says what this member calls, waits for all, compares. The members' calls can be seen through
  * host_group_call until this member's next call. */
 int host_group_enter(struct host_group *g, const struct segment_call *mine, struct error *err);
@@ -60,5 +92,9 @@ const struct segment_call *host_group_call(const struct host_group *g, int32_t m
 
 /* The closure of a call: runs it to its end. args: struct host_call. */
 int host_call_run(void *args, struct error *err);
+
+/* Sends and receives all of these, side by side: whichever can go on does. */
+int host_exchange_run(struct host_group *g, const struct host_message *messages, int32_t num,
+                      uint64_t turn, struct error *err);
 
 #endif

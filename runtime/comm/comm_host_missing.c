@@ -12,7 +12,8 @@
 struct pending {
     const struct segment_slot *slot;
     int32_t size;
-    uint32_t next; /* the generation that its members wait for */
+    uint32_t next;   /* the generation that its members wait for */
+    int32_t awaited; /* not in the barrier: the one member that another waits for; else -1 */
     struct segment_call call;
     char name[COMM_HOST_NAME_MAX];
     bool background;
@@ -42,8 +43,58 @@ static struct segment_call latest_call(const struct segment_member *m)
     return call;
 }
 
-/* Is somebody waiting in this slot, and this rank (-1: anyone) missing? */
-static bool pending_in_slot(const struct segment_header *h, const struct segment_slot *slot,
+static void fill_pending(struct pending *out, const struct segment_slot *slot, int32_t waiting)
+{
+    const struct segment_member *m = &slot->members[waiting];
+    uint32_t named = atomic_load(&m->named);
+    *out = (struct pending){.slot = slot, .awaited = -1, .call = latest_call(m)};
+    out->background = named == SEGMENT_BACKGROUND;
+    if (named != SEGMENT_NAMELESS) {
+        memcpy(out->name, m->name, sizeof out->name);
+        out->name[sizeof out->name - 1] = 0;
+    }
+}
+
+static bool is_before(const struct pending *a, const struct pending *b)
+{
+    return a->background != b->background ? b->background : a->call.turn < b->call.turn;
+}
+
+/* The member that member i waits for, a message from it or its taking one; -1 = none. */
+static int32_t waits_for(const struct segment_slot *slot, int32_t i)
+{
+    const struct segment_member *m = &slot->members[i];
+    bool idle = atomic_load(&m->bell) == atomic_load(&m->heard);
+    return idle ? atomic_load(&m->waits_for_plus_1) - 1 : -1;
+}
+
+/* Does one wait for another's message, or for its taking one, who waits for no third one? */
+static bool message_in_slot(const struct segment_header *h, const struct segment_slot *slot,
+                            int32_t rank, struct pending *out)
+{
+    int32_t size = atomic_load(&slot->size);
+    bool found = false;
+    size = size < h->num_ranks ? size : h->num_ranks;
+    for (int32_t i = 0; i < size; i++) {
+        int32_t awaited = waits_for(slot, i);
+        if (awaited < 0 || awaited >= size || waits_for(slot, awaited) >= 0 ||
+            (rank >= 0 && world_rank(h, slot, awaited) != rank)) {
+            continue;
+        }
+        struct pending here;
+        fill_pending(&here, slot, i);
+        here.awaited = awaited;
+        here.size = size;
+        if (!found || is_before(&here, out)) {
+            *out = here;
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* Is somebody waiting in this slot's barrier, and this rank (-1: anyone) missing? */
+static bool barrier_in_slot(const struct segment_header *h, const struct segment_slot *slot,
                             int32_t rank, struct pending *out)
 {
     int32_t size = atomic_load(&slot->size), waiting = -1;
@@ -60,20 +111,28 @@ static bool pending_in_slot(const struct segment_header *h, const struct segment
     if (waiting < 0 || !missing) {
         return false;
     }
-    const struct segment_member *m = &slot->members[waiting];
-    uint32_t named = atomic_load(&m->named);
-    *out = (struct pending){.slot = slot, .size = size, .next = next, .call = latest_call(m)};
-    out->background = named == SEGMENT_BACKGROUND;
-    if (named != SEGMENT_NAMELESS) {
-        memcpy(out->name, m->name, sizeof out->name);
-        out->name[sizeof out->name - 1] = 0;
-    }
+    fill_pending(out, slot, waiting);
+    out->size = size;
+    out->next = next;
     return true;
 }
 
-static bool is_before(const struct pending *a, const struct pending *b)
+static bool pending_in_slot(const struct segment_header *h, const struct segment_slot *slot,
+                            int32_t rank, struct pending *out)
 {
-    return a->background != b->background ? b->background : a->call.turn < b->call.turn;
+    struct pending message;
+    bool in_barrier = barrier_in_slot(h, slot, rank, out);
+    if (message_in_slot(h, slot, rank, &message) && (!in_barrier || is_before(&message, out))) {
+        *out = message;
+        return true;
+    }
+    return in_barrier;
+}
+
+/* Is member i one of those that are waited for? */
+static bool is_missing(const struct pending *p, int32_t i)
+{
+    return p->awaited >= 0 ? i == p->awaited : !is_waiting(p->slot, i, p->next);
 }
 
 static bool first_pending(struct segment_header *h, int32_t rank, struct pending *out)
@@ -107,7 +166,7 @@ int host_first_missing(struct segment_header *h, int32_t *ranks, struct comm_hos
     }
     for (int32_t i = 0; i < p.size; i++) {
         int32_t rank = world_rank(h, p.slot, i);
-        if (rank >= 0 && !is_waiting(p.slot, i, p.next)) {
+        if (rank >= 0 && is_missing(&p, i)) {
             ranks[num++] = rank;
         }
     }

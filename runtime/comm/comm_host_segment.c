@@ -166,6 +166,14 @@ void segment_futex_wake_all(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+void segment_ring(struct segment_member *m)
+{
+    atomic_fetch_add(&m->bell, 1);
+    if (atomic_load(&m->bell_sleepers) != 0) {
+        segment_futex_wake_all(&m->bell);
+    }
+}
+
 bool segment_is_aborted(const struct segment_header *h)
 {
     return atomic_load(&h->abort_state) != SEGMENT_SOUND;
@@ -196,6 +204,10 @@ void segment_abort(struct segment_header *h, enum error_code code, int32_t culpr
             struct segment_slot *slot = segment_slot_at(h, i);
             atomic_fetch_or(&slot->generation, 1);
             segment_futex_wake_all(&slot->generation);
+            int32_t size = atomic_load(&slot->size);
+            for (int32_t m = 0; m < size && m < h->num_ranks; m++) {
+                segment_ring(&slot->members[m]);
+            }
         }
     }
 }

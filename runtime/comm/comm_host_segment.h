@@ -2,7 +2,8 @@
  *
  *   header            who it is for; the abort word
  *   keys [num_slots]  which communicator has a slot; claimed by one compare-and-swap
- *   slots             a barrier, and for every member its two latest calls and how far it came
+ *   slots             a barrier, for every member its two latest calls and how far it came, and
+ *                     what members send each other
  *   ranks             for every rank: staging of its communicators, then its area
  *
  * Only pages that someone touches cost memory: the generous counts are address space. Nothing in
@@ -24,7 +25,10 @@
  * and a single barrier. */
 #define SEGMENT_CHUNK_BYTES ((size_t)512 << 10)
 #define SEGMENT_SMALL_BYTES ((size_t)16 << 10)
-#define SEGMENT_STAGING_BYTES (2 * SEGMENT_CHUNK_BYTES + 2 * SEGMENT_SMALL_BYTES)
+/* Messages have two chunks of their own: others may still read the last collective's when the next
+ * message goes. */
+#define SEGMENT_MESSAGES_AT (2 * SEGMENT_CHUNK_BYTES + 2 * SEGMENT_SMALL_BYTES)
+#define SEGMENT_STAGING_BYTES (SEGMENT_MESSAGES_AT + 2 * SEGMENT_CHUNK_BYTES)
 
 #define SEGMENT_REASON_MAX 512
 
@@ -48,6 +52,10 @@ enum segment_call_kind {
     CALL_ALL_GATHER,
     CALL_BROADCAST,
     CALL_BARRIER,
+    CALL_SEND,
+    CALL_RECV,
+    CALL_EXCHANGE,
+    CALL_JOIN,
 };
 
 /* What a member says about its call before the first barrier of it. */
@@ -64,6 +72,17 @@ struct segment_call {
     char what[COMM_WHAT_MAX];
 };
 
+/* A piece on its way to one member, in one of the sender's two chunks. */
+struct segment_channel {
+    _Alignas(64) _Atomic uint32_t is_full; /* the sender fills it, the receiver empties it */
+    int32_t to;                            /* member */
+    uint32_t staging_idx;
+    uint32_t dtype;
+    int64_t n;        /* of the whole message */
+    uint64_t at, len; /* bytes of it that this piece is */
+    char what[COMM_WHAT_MAX];
+};
+
 enum segment_named { SEGMENT_NAMELESS, SEGMENT_NAMED, SEGMENT_BACKGROUND };
 
 struct segment_member {
@@ -74,6 +93,13 @@ struct segment_member {
     char name[COMM_HOST_NAME_MAX]; /* of the communicator, as this member says; once named */
     /* Its latest call once more, for who looks on while ranks go on. */
     _Atomic uint64_t seen[sizeof(struct segment_call) / sizeof(uint64_t)];
+    struct segment_channel channels[2];
+    _Alignas(64) _Atomic uint32_t bell; /* rung when something has come for it. Waited on. */
+    _Atomic uint32_t bell_sleepers;
+    /* The member that it waits for, to send or to receive, and the bell as it was then: one that
+     * has been rung since has something to do. */
+    _Atomic int32_t waits_for_plus_1;
+    _Atomic uint32_t heard;
 };
 
 struct segment_slot {
@@ -82,11 +108,23 @@ struct segment_slot {
     _Atomic int32_t size; /* members, who are all known then; 0 = nobody has come yet */
     _Alignas(64) _Atomic uint32_t arrived;
     _Alignas(128) struct segment_member members[]; /* by group rank */
+    /* Behind them: segment_asked */
 };
 
 static inline size_t segment_slot_bytes(int32_t num_ranks)
 {
-    return sizeof(struct segment_slot) + (size_t)num_ranks * sizeof(struct segment_member);
+    size_t n = (size_t)num_ranks;
+    return sizeof(struct segment_slot) + n * sizeof(struct segment_member) +
+           (n * n * sizeof(uint32_t) + 127) / 128 * 128;
+}
+
+/* How many messages member `to` has asked member `from` for so far: a sender fills its chunks only
+ * for who stands there to empty them. */
+static inline _Atomic uint32_t *segment_asked(const struct segment_header *h,
+                                              struct segment_slot *slot, int32_t from, int32_t to)
+{
+    _Atomic uint32_t *asked = (_Atomic uint32_t *)(void *)&slot->members[h->num_ranks];
+    return asked + (size_t)from * (size_t)h->num_ranks + (size_t)to;
 }
 
 /* Offsets from the start of the segment. */
@@ -115,5 +153,7 @@ int segment_abort_error(struct segment_header *h, const char *doing, struct erro
 /* Sleeps while *word is value, until deadline_ns (monotonic). */
 void segment_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t deadline_ns);
 void segment_futex_wake_all(_Atomic uint32_t *word);
+/* Something has come for this member. */
+void segment_ring(struct segment_member *m);
 
 #endif
