@@ -15,16 +15,16 @@ endif()
 
 # tandem_variants(BACKEND DIR OPTIONS...): the .c files of DIR, and the table, as objects, once a
 # type and level; BACKEND_objects lists them.
-function(tandem_variants backend dir)
+function(tandem_variants backend dir types)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${dir}/*.c)
   set(objects "")
   foreach(level ${host_levels})
-    foreach(bits 32 64)
-      set(variant ${backend}_f${bits}_${level})
+    foreach(type ${types})
+      set(variant ${backend}_${type}_${level})
       add_library(tandem_${variant} OBJECT ${sources} kernels/host/variant/table.c)
       target_link_libraries(tandem_${variant} PRIVATE tandem_flags)
       target_compile_definitions(tandem_${variant} PRIVATE VARIANT=${variant}
-        REAL_IS_F64=$<EQUAL:${bits},64>)
+        REAL_IS_F64=$<STREQUAL:${type},f64> ELEM_IS_BF16=$<STREQUAL:${type},bf16>)
       target_compile_options(tandem_${variant} PRIVATE ${ARGN} ${host_level_${level}})
       list(APPEND objects $<TARGET_OBJECTS:tandem_${variant}>)
     endforeach()
@@ -33,13 +33,13 @@ function(tandem_variants backend dir)
 endfunction()
 
 # The truth must round as it is written: no contraction into fused multiply-adds.
-tandem_variants(ref kernels/ref -O3 -ffp-contract=off)
+tandem_variants(ref kernels/ref "f32;f64;bf16" -O3 -ffp-contract=off)
 add_library(tandem_ref STATIC ${ref_objects})
 target_link_libraries(tandem_ref PUBLIC tandem_host m)
 
 # Sums may be reordered only where the source says so (omp simd), so that a NaN shows. Clang can't
 # vectorise a maximum that must not assume NaNs away, and says so.
-tandem_variants(cpu kernels/cpu/loops
+tandem_variants(cpu kernels/cpu/loops "f32;f64"
   -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fopenmp-simd
   $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed>)
 add_library(tandem_cpu STATIC kernels/cpu/cpu.c kernels/cpu/peak.c ${cpu_objects})

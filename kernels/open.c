@@ -9,36 +9,32 @@
 
 /* The variants of the reference that the build makes. All give the same bits: wider registers
  * change no rounding, and nothing is contracted. */
-extern const struct loops loops_ref_f32_base;
-extern const struct loops loops_ref_f64_base;
+extern const struct loops loops_ref_f32_base, loops_ref_f64_base, loops_ref_bf16_base;
 #if defined(__x86_64__)
-extern const struct loops loops_ref_f32_v3;
-extern const struct loops loops_ref_f64_v3;
-extern const struct loops loops_ref_f32_v4;
-extern const struct loops loops_ref_f64_v4;
+extern const struct loops loops_ref_f32_v3, loops_ref_f64_v3, loops_ref_bf16_v3;
+extern const struct loops loops_ref_f32_v4, loops_ref_f64_v4, loops_ref_bf16_v4;
 #endif
+
+static const struct loops *const ref_loops[][HOST_DTYPES] = {
+    [HOST_BASELINE] = {&loops_ref_f32_base, &loops_ref_f64_base, &loops_ref_bf16_base},
+#if defined(__x86_64__)
+    [HOST_AVX2] = {&loops_ref_f32_v3, &loops_ref_f64_v3, &loops_ref_bf16_v3},
+    [HOST_AVX512] = {&loops_ref_f32_v4, &loops_ref_f64_v4, &loops_ref_bf16_v4},
+#endif
+};
 
 int device_open_ref(struct device **out, struct error *err)
 {
-    const struct loops *f32 = &loops_ref_f32_base;
-    const struct loops *f64 = &loops_ref_f64_base;
-#if defined(__x86_64__)
-    enum host_level level = host_level();
-    if (level == HOST_AVX512) {
-        f32 = &loops_ref_f32_v4;
-        f64 = &loops_ref_f64_v4;
-    } else if (level == HOST_AVX2) {
-        f32 = &loops_ref_f32_v3;
-        f64 = &loops_ref_f64_v3;
-    }
-#endif
-    return host_device_open(out, "ref", 1, f32, f64, err);
+    return host_device_open(out, "ref", 1, ref_loops[host_level()], err);
 }
 
 int device_open_cpu(struct device **out, int num_threads, struct error *err)
 {
-    return host_device_open(out, "cpu", num_threads, cpu_loops(DTYPE_F32), cpu_loops(DTYPE_F64),
-                            err);
+    const struct loops *loops[HOST_DTYPES];
+    for (int t = 0; t < HOST_DTYPES; t++) {
+        loops[t] = cpu_loops((enum dtype)t);
+    }
+    return host_device_open(out, "cpu", num_threads, loops, err);
 }
 
 const struct kernels *kernels_ref(void)

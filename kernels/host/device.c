@@ -168,7 +168,7 @@ static const struct device_ops host_ops = {
 };
 
 int host_device_open(struct device **out, const char *name, int num_threads,
-                     const struct loops *f32, const struct loops *f64, struct error *err)
+                     const struct loops *const loops[HOST_DTYPES], struct error *err)
 {
     if (num_threads < 1 || num_threads > 1024) {
         return error_set(err, ERR_INVALID_ARGUMENT, "device %s: %d threads, not 1..1024", name,
@@ -187,8 +187,7 @@ int host_device_open(struct device **out, const char *name, int num_threads,
     d->ops = host_ops;
     d->ops.name = name;
     d->base.ops = &d->ops;
-    d->f32 = f32;
-    d->f64 = f64;
+    memcpy(d->loops, loops, sizeof d->loops);
     *out = &d->base;
     return 0;
 }

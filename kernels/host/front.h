@@ -10,7 +10,7 @@
 static inline const struct loops *front_loops(struct device *dev, enum dtype t)
 {
     const struct host_device *d = (const struct host_device *)dev;
-    return t == DTYPE_F32 ? d->f32 : t == DTYPE_F64 ? d->f64 : NULL;
+    return (unsigned)t < HOST_DTYPES ? d->loops[t] : NULL;
 }
 
 static inline int front_no_such_type(struct device *dev, const char *op, enum dtype t,

@@ -163,8 +163,7 @@ struct cast_args {
     int64_t n;
 };
 
-/* The same for every host backend (cast.c): all pairs of f32, f64 and bf16 but f64 and bf16 to
- * bf16. */
+/* The same for every host backend (cast.c): all pairs of f32, f64 and bf16. */
 bool cast_is_known(enum dtype dst, enum dtype src);
 void cast_loop(struct pool *pool, const void *args);
 

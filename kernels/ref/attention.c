@@ -21,11 +21,11 @@ static bool sees(const struct attention_args *a, int64_t b, int64_t i, int64_t j
     return j <= i && (!a->segments || a->segments[b * a->t + i] == a->segments[b * a->t + j]);
 }
 
-static double dot(const real *x, const real *y, int64_t n)
+static double dot(const elem *x, const elem *y, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
-        sum += (double)x[i] * (double)y[i];
+        sum += (double)elem_load(x[i]) * (double)elem_load(y[i]);
     }
     return sum;
 }
@@ -46,12 +46,12 @@ size_t OP(attention_workspace)(int num_threads, int64_t b, int64_t seq_len, int6
 static void forward_row(const struct attention_args *a, int64_t b, int64_t h, int64_t i,
                         double *score, double *sum)
 {
-    const real *q = (const real *)a->q + query_at(a, b, i, h);
+    const elem *q = (const elem *)a->q + query_at(a, b, i, h);
     int64_t kv = h / (a->h / a->kv);
     double max = -INFINITY;
     for (int64_t j = 0; j <= i; j++) {
         if (sees(a, b, i, j)) {
-            score[j] = a->scale * dot(q, (const real *)a->k + key_at(a, b, j, kv), a->e);
+            score[j] = a->scale * dot(q, (const elem *)a->k + key_at(a, b, j, kv), a->e);
             max = score[j] > max ? score[j] : max;
         }
     }
@@ -59,17 +59,17 @@ static void forward_row(const struct attention_args *a, int64_t b, int64_t h, in
     memset(sum, 0, (size_t)a->e * sizeof *sum);
     for (int64_t j = 0; j <= i; j++) {
         if (sees(a, b, i, j)) {
-            const real *v = (const real *)a->v + key_at(a, b, j, kv);
+            const elem *v = (const elem *)a->v + key_at(a, b, j, kv);
             double p = exp(score[j] - max);
             total += p;
             for (int64_t e = 0; e < a->e; e++) {
-                sum[e] += p * (double)v[e];
+                sum[e] += p * (double)elem_load(v[e]);
             }
         }
     }
-    real *o = (real *)a->o + query_at(a, b, i, h);
+    elem *o = (elem *)a->o + query_at(a, b, i, h);
     for (int64_t e = 0; e < a->e; e++) {
-        o[e] = (real)(sum[e] / total);
+        o[e] = elem_store((real)(sum[e] / total));
     }
     ((real *)a->lse)[(b * a->h + h) * a->t + i] = (real)(max + log(total));
 }
@@ -95,28 +95,28 @@ static void backward_row(const struct attention_args *a, int64_t b, int64_t h, i
 {
     int64_t kv = h / (a->h / a->kv);
     int64_t at = query_at(a, b, i, h);
-    const real *q = (const real *)a->q + at;
-    const real *d_o = (const real *)a->d_o + at;
+    const elem *q = (const elem *)a->q + at;
+    const elem *d_o = (const elem *)a->d_o + at;
     double lse = (double)((const real *)a->lse)[(b * a->h + h) * a->t + i];
-    double delta = dot(d_o, (const real *)a->o + at, a->e);
+    double delta = dot(d_o, (const elem *)a->o + at, a->e);
     memset(sum_q, 0, (size_t)a->e * sizeof *sum_q);
     for (int64_t j = 0; j <= i; j++) {
         if (!sees(a, b, i, j)) {
             continue;
         }
-        const real *k = (const real *)a->k + key_at(a, b, j, kv);
-        const real *v = (const real *)a->v + key_at(a, b, j, kv);
+        const elem *k = (const elem *)a->k + key_at(a, b, j, kv);
+        const elem *v = (const elem *)a->v + key_at(a, b, j, kv);
         double p = exp(a->scale * dot(q, k, a->e) - lse);
         double ds = a->scale * p * (dot(d_o, v, a->e) - delta);
         for (int64_t e = 0; e < a->e; e++) {
-            sum_q[e] += ds * (double)k[e];
-            sum_k[j * a->e + e] += ds * (double)q[e];
-            sum_v[j * a->e + e] += p * (double)d_o[e];
+            sum_q[e] += ds * (double)elem_load(k[e]);
+            sum_k[j * a->e + e] += ds * (double)elem_load(q[e]);
+            sum_v[j * a->e + e] += p * (double)elem_load(d_o[e]);
         }
     }
-    real *dq = (real *)a->dq + at;
+    elem *dq = (elem *)a->dq + at;
     for (int64_t e = 0; e < a->e; e++) {
-        dq[e] = (real)sum_q[e];
+        dq[e] = elem_store((real)(sum_q[e]));
     }
 }
 
@@ -132,11 +132,11 @@ static void backward_key_head(const struct attention_args *a, int64_t b, int64_t
         }
     }
     for (int64_t j = 0; j < a->t; j++) {
-        real *dk = (real *)a->dk + key_at(a, b, j, kv);
-        real *dv = (real *)a->dv + key_at(a, b, j, kv);
+        elem *dk = (elem *)a->dk + key_at(a, b, j, kv);
+        elem *dv = (elem *)a->dv + key_at(a, b, j, kv);
         for (int64_t e = 0; e < a->e; e++) {
-            dk[e] = (real)sum_k[j * a->e + e];
-            dv[e] = (real)sum_v[j * a->e + e];
+            dk[e] = elem_store((real)(sum_k[j * a->e + e]));
+            dv[e] = elem_store((real)(sum_v[j * a->e + e]));
         }
     }
 }

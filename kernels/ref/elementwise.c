@@ -4,11 +4,11 @@ void OP(add)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct add_args *a = args;
-    const real *x = a->a;
-    const real *z = a->b;
-    real *y = a->y;
+    const elem *x = a->a;
+    const elem *z = a->b;
+    elem *y = a->y;
     for (int64_t i = 0; i < a->n; i++) {
-        y[i] = x[i] + z[i];
+        y[i] = elem_store(elem_load(x[i]) + elem_load(z[i]));
     }
 }
 
@@ -16,8 +16,8 @@ void OP(scale)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct scale_args *a = args;
-    real *x = a->x;
+    elem *x = a->x;
     for (int64_t i = 0; i < a->n; i++) {
-        x[i] = (real)((double)x[i] * a->factor);
+        x[i] = elem_store((real)((double)elem_load(x[i]) * a->factor));
     }
 }

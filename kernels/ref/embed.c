@@ -4,8 +4,8 @@ void OP(embed_fwd)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct embed_args *a = args;
-    const real *w = a->in;
-    real *y = a->out;
+    const elem *w = a->in;
+    elem *y = a->out;
     for (int64_t r = 0; r < a->r; r++) {
         int64_t row = embed_row(a, a->ids[r]);
         for (int64_t d = 0; d < a->d; d++) {
@@ -18,12 +18,12 @@ void OP(embed_bwd)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct embed_args *a = args;
-    const real *dy = a->in;
+    const elem *dy = a->in;
     real *dw = a->out;
     for (int64_t r = 0; r < a->r; r++) {
         int64_t row = embed_row(a, a->ids[r]);
         for (int64_t d = 0; row >= 0 && d < a->d; d++) {
-            dw[row * a->d + d] += dy[r * a->d + d];
+            dw[row * a->d + d] += elem_load(dy[r * a->d + d]);
         }
     }
 }

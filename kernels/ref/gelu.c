@@ -6,10 +6,10 @@ void OP(gelu_fwd)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct gelu_args *a = args;
-    real *y = a->out;
+    elem *y = a->out;
     for (int64_t i = 0; i < a->n; i++) {
-        double x = (double)((const real *)a->x)[i];
-        y[i] = (real)gelu(x);
+        double x = (double)elem_load(((const elem *)a->x)[i]);
+        y[i] = elem_store((real)gelu(x));
     }
 }
 
@@ -17,10 +17,10 @@ void OP(gelu_bwd)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct gelu_args *a = args;
-    const real *dy = a->dy;
-    real *dx = a->out;
+    const elem *dy = a->dy;
+    elem *dx = a->out;
     for (int64_t i = 0; i < a->n; i++) {
-        double x = (double)((const real *)a->x)[i];
-        dx[i] = (real)((double)dy[i] * gelu_slope(x));
+        double x = (double)elem_load(((const elem *)a->x)[i]);
+        dx[i] = elem_store((real)((double)elem_load(dy[i]) * gelu_slope(x)));
     }
 }

@@ -8,7 +8,7 @@
 #define COLS 32
 
 struct walk {
-    const real *at;
+    const elem *at;
     int64_t row, col;
 };
 
@@ -21,10 +21,10 @@ static void sum_block(struct walk a, struct walk b, int64_t k, int64_t rows, int
     double y[COLS] = {0};
     for (int64_t p = 0; p < k; p++) {
         for (int64_t i = 0; i < rows; i++) {
-            x[i] = (double)a.at[i * a.row + p * a.col];
+            x[i] = (double)elem_load(a.at[i * a.row + p * a.col]);
         }
         for (int64_t j = 0; j < cols; j++) {
-            y[j] = (double)b.at[p * b.row + j * b.col];
+            y[j] = (double)elem_load(b.at[p * b.row + j * b.col]);
         }
         for (int64_t i = 0; i < ROWS; i++) {
             for (int64_t j = 0; j < COLS; j++) {
@@ -34,22 +34,36 @@ static void sum_block(struct walk a, struct walk b, int64_t k, int64_t rows, int
     }
 }
 
+/* An entry of a matrix that is like C. */
+static double get(const struct gemm_args *g, const void *like_c, int64_t at)
+{
+    return g->c_type == DTYPE_BF16 ? (double)elem_load(((const elem *)like_c)[at])
+                                   : (double)((const real *)like_c)[at];
+}
+
+static void put(const struct gemm_args *g, void *like_c, int64_t at, double x)
+{
+    if (g->c_type == DTYPE_BF16) {
+        ((elem *)like_c)[at] = elem_store((real)x);
+    } else {
+        ((real *)like_c)[at] = (real)x;
+    }
+}
+
 /* Writes entry (i, j), whose products sum up to sum. */
-static void put(const struct gemm_args *g, int64_t i, int64_t j, double sum)
+static void finish(const struct gemm_args *g, int64_t i, int64_t j, double sum)
 {
     int64_t at = i * g->ldc + j;
-    const real *c0 = g->c0 ? g->c0 : g->c;
-    double x = g->alpha * sum + (g->beta == 0 ? 0 : g->beta * (double)c0[at]);
+    double x = g->alpha * sum + (g->beta == 0 ? 0 : g->beta * get(g, g->c0 ? g->c0 : g->c, at));
     if (g->bias) {
-        x += (double)((const real *)g->bias)[j];
+        x += (double)elem_load(((const elem *)g->bias)[j]);
     }
     if (g->gelu_of) {
-        x *= gelu_slope((double)((const real *)g->gelu_of)[at]);
+        x *= gelu_slope(get(g, g->gelu_of, at));
     }
-    real c = (real)x;
-    ((real *)g->c)[at] = c;
+    put(g, g->c, at, x);
     if (g->gelu) {
-        ((real *)g->gelu)[at] = (real)gelu((double)c);
+        put(g, g->gelu, at, gelu(get(g, g->c, at)));
     }
 }
 
@@ -69,7 +83,7 @@ void OP(gemm)(struct pool *pool, const void *args)
             sum_block(a_part, b_part, g->k, rows, cols, sum);
             for (int64_t i = 0; i < rows; i++) {
                 for (int64_t j = 0; j < cols; j++) {
-                    put(g, i0 + i, j0 + j, sum[i][j]);
+                    finish(g, i0 + i, j0 + j, sum[i][j]);
                 }
             }
         }

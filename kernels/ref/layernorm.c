@@ -6,25 +6,27 @@ void OP(layernorm_fwd)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct layernorm_args *a = args;
-    const real *w = a->w;
-    const real *b = a->b;
+    const elem *w = a->w;
+    const elem *b = a->b;
     for (int64_t r = 0; r < a->r; r++) {
-        const real *x = (const real *)a->x + r * a->d;
-        real *y = (real *)a->y + r * a->d;
+        const elem *x = (const elem *)a->x + r * a->d;
+        elem *y = (elem *)a->y + r * a->d;
         double sum = 0;
         for (int64_t d = 0; d < a->d; d++) {
-            sum += (double)x[d];
+            sum += (double)elem_load(x[d]);
         }
         double mean = sum / (double)a->d;
         double squares = 0;
         for (int64_t d = 0; d < a->d; d++) {
-            squares += ((double)x[d] - mean) * ((double)x[d] - mean);
+            squares += ((double)elem_load(x[d]) - mean) * ((double)elem_load(x[d]) - mean);
         }
         double inv = 1 / sqrt(squares / (double)a->d + a->eps);
         ((real *)a->mean)[r] = (real)mean;
         ((real *)a->rstd)[r] = (real)inv;
         for (int64_t d = 0; d < a->d; d++) {
-            y[d] = (real)(((double)x[d] - mean) * inv * (double)w[d] + (double)b[d]);
+            y[d] =
+                elem_store((real)(((double)elem_load(x[d]) - mean) * inv * (double)elem_load(w[d]) +
+                                  (double)elem_load(b[d])));
         }
     }
 }
@@ -32,8 +34,8 @@ void OP(layernorm_fwd)(struct pool *pool, const void *args)
 /* dw, db first: dx may lie where dy lies. */
 static void add_parameter_gradients(const struct layernorm_args *a)
 {
-    const real *x = a->x;
-    const real *dy = a->dy;
+    const elem *x = a->x;
+    const elem *dy = a->dy;
     const real *mean = a->mean_in;
     const real *rstd = a->rstd_in;
     real *dw = a->dw;
@@ -42,8 +44,8 @@ static void add_parameter_gradients(const struct layernorm_args *a)
         double sum_w = (double)dw[d];
         double sum_b = (double)db[d];
         for (int64_t r = 0; r < a->r; r++) {
-            double g = (double)dy[r * a->d + d];
-            sum_w += g * ((double)x[r * a->d + d] - (double)mean[r]) * (double)rstd[r];
+            double g = (double)elem_load(dy[r * a->d + d]);
+            sum_w += g * ((double)elem_load(x[r * a->d + d]) - (double)mean[r]) * (double)rstd[r];
             sum_b += g;
         }
         dw[d] = (real)sum_w;
@@ -56,26 +58,26 @@ void OP(layernorm_bwd)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct layernorm_args *a = args;
-    const real *w = a->w;
+    const elem *w = a->w;
     add_parameter_gradients(a);
     for (int64_t r = 0; r < a->r; r++) {
-        const real *x = (const real *)a->x + r * a->d;
-        const real *dy = (const real *)a->dy + r * a->d;
-        real *dx = (real *)a->dx + r * a->d;
+        const elem *x = (const elem *)a->x + r * a->d;
+        const elem *dy = (const elem *)a->dy + r * a->d;
+        elem *dx = (elem *)a->dx + r * a->d;
         double mean = (double)((const real *)a->mean_in)[r];
         double rstd = (double)((const real *)a->rstd_in)[r];
         double sum = 0;
         double dot = 0;
         for (int64_t d = 0; d < a->d; d++) {
-            double g = (double)dy[d] * (double)w[d];
+            double g = (double)elem_load(dy[d]) * (double)elem_load(w[d]);
             sum += g;
-            dot += g * ((double)x[d] - mean) * rstd;
+            dot += g * ((double)elem_load(x[d]) - mean) * rstd;
         }
         for (int64_t d = 0; d < a->d; d++) {
-            double n = ((double)x[d] - mean) * rstd;
+            double n = ((double)elem_load(x[d]) - mean) * rstd;
             double pull = (sum + n * dot) / (double)a->d;
-            double g = rstd * ((double)dy[d] * (double)w[d] - pull);
-            dx[d] = (real)(a->accumulate ? (double)dx[d] + g : g);
+            double g = rstd * ((double)elem_load(dy[d]) * (double)elem_load(w[d]) - pull);
+            dx[d] = elem_store((real)(a->accumulate ? (double)elem_load(dx[d]) + g : g));
         }
     }
 }

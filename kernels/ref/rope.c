@@ -11,14 +11,14 @@ void OP(rope)(struct pool *pool, const void *args)
         const real *cos = (const real *)a->cos + position * half;
         const real *sin = (const real *)a->sin + position * half;
         for (int64_t h = 0; h < a->heads; h++) {
-            real *x = (real *)a->x + (r * a->heads + h) * a->e;
+            elem *x = (elem *)a->x + (r * a->heads + h) * a->e;
             for (int64_t i = 0; i < half; i++) {
-                double x0 = (double)x[i];
-                double x1 = (double)x[i + half];
+                double x0 = (double)elem_load(x[i]);
+                double x1 = (double)elem_load(x[i + half]);
                 double c = (double)cos[i];
                 double s = sign * (double)sin[i];
-                x[i] = (real)(x0 * c - x1 * s);
-                x[i + half] = (real)(x1 * c + x0 * s);
+                x[i] = elem_store((real)(x0 * c - x1 * s));
+                x[i + half] = elem_store((real)(x1 * c + x0 * s));
             }
         }
     }

@@ -6,12 +6,12 @@ void OP(swiglu_fwd)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct swiglu_args *a = args;
-    const real *gate = a->gate;
-    const real *up = a->up;
-    real *y = a->y;
+    const elem *gate = a->gate;
+    const elem *up = a->up;
+    elem *y = a->y;
     for (int64_t i = 0; i < a->n; i++) {
-        double g = (double)gate[i];
-        y[i] = (real)(g / (1 + exp(-g)) * (double)up[i]);
+        double g = (double)elem_load(gate[i]);
+        y[i] = elem_store((real)(g / (1 + exp(-g)) * (double)elem_load(up[i])));
     }
 }
 
@@ -19,16 +19,16 @@ void OP(swiglu_bwd)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct swiglu_args *a = args;
-    const real *gate = a->gate;
-    const real *up = a->up;
-    const real *dy = a->dy;
-    real *dgate = a->dgate;
-    real *dup = a->dup;
+    const elem *gate = a->gate;
+    const elem *up = a->up;
+    const elem *dy = a->dy;
+    elem *dgate = a->dgate;
+    elem *dup = a->dup;
     for (int64_t i = 0; i < a->n; i++) {
-        double g = (double)gate[i];
-        double u = (double)up[i];
+        double g = (double)elem_load(gate[i]);
+        double u = (double)elem_load(up[i]);
         double s = 1 / (1 + exp(-g));
-        dgate[i] = (real)((double)dy[i] * u * s * (1 + g * (1 - s)));
-        dup[i] = (real)((double)dy[i] * g * s);
+        dgate[i] = elem_store((real)((double)elem_load(dy[i]) * u * s * (1 + g * (1 - s))));
+        dup[i] = elem_store((real)((double)elem_load(dy[i]) * g * s));
     }
 }

@@ -3,8 +3,8 @@ tandem_test(stream_test ${CMAKE_SOURCE_DIR}/tests/unit/stream_test.c tandem_kern
 foreach(test ops_test ops_gradient_test loss_gradient_test ops_faults_test ops_beside_test)
   tandem_test(${test} ${CMAKE_SOURCE_DIR}/tests/parity/${test}.c tandem_kernels)
   target_sources(${test} PRIVATE ${CMAKE_SOURCE_DIR}/tests/parity/ops_case.c
-    ${CMAKE_SOURCE_DIR}/tests/parity/ops_run.c
-    ${CMAKE_SOURCE_DIR}/tests/parity/ops_run_families.c)
+    ${CMAKE_SOURCE_DIR}/tests/parity/ops_side.c ${CMAKE_SOURCE_DIR}/tests/parity/ops_run.c
+    ${CMAKE_SOURCE_DIR}/tests/parity/ops_run_step.c)
 endforeach()
 foreach(test ops_gradient_test loss_gradient_test)
   target_sources(${test} PRIVATE ${CMAKE_SOURCE_DIR}/tests/parity/problem.c)

@@ -9,110 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
 #include "tests/effort.h"
 
 #define MAX_THREADS 3
+#define ROUNDING_BF16 0x1p-8
 
-struct side side_open(const char *backend, int num_threads)
-{
-    struct side side = {0};
-    struct error err = {0};
-    if (kernels_open(&(struct kernels_options){backend, num_threads, 0}, &side.dev, &side.k,
-                     &err) != 0 ||
-        side.dev->ops->stream_new(side.dev, STREAM_INLINE, &side.s, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
-    return side;
-}
-
-void side_close(struct side *side)
-{
-    side->dev->ops->stream_free(side->dev, side->s);
-    side->dev->ops->close(side->dev);
-}
-
-void outputs_free(struct outputs *out)
-{
-    for (int i = 0; i < out->num; i++) {
-        free(out->value[i]);
-    }
-    *out = (struct outputs){0};
-}
-
-static void *side_alloc(const struct side *side, size_t bytes)
-{
-    void *mem = side->dev->ops->alloc(side->dev, bytes, MEM_DEVICE);
-    assert_non_null(mem);
-    return mem;
-}
-
-void *side_upload(const struct side *side, enum dtype t, const double *value, int64_t n)
-{
-    void *mem = side_alloc(side, (size_t)n * dtype_size(t));
-    for (int64_t i = 0; i < n; i++) {
-        if (t == DTYPE_F64) {
-            ((double *)mem)[i] = value[i];
-        } else {
-            ((float *)mem)[i] = (float)value[i];
-        }
-    }
-    return mem;
-}
-
-void *side_draw_around(const struct side *side, enum dtype t, int64_t n, uint64_t seed, double size,
-                       double centre)
-{
-    double *value = malloc((size_t)(n + 1) * sizeof *value);
-    for (int64_t i = 0; i < n; i++) {
-        double x = rng_normal(seed, rng_stream("ops"), (uint64_t)i) * (size == 0 ? 1 : size);
-        value[i] = (double)(float)(x + centre);
-    }
-    void *mem = side_upload(side, t, value, n);
-    free(value);
-    return mem;
-}
-
-void *side_draw(const struct side *side, enum dtype t, int64_t n, uint64_t seed, double size)
-{
-    return side_draw_around(side, t, n, seed, size, 0);
-}
-
-void *side_zeros(const struct side *side, enum dtype t, int64_t n)
-{
-    return side_alloc(side, (size_t)n * dtype_size(t));
-}
-
-void *side_poison(const struct side *side, enum dtype t, int64_t n)
-{
-    void *mem = side_alloc(side, (size_t)n * dtype_size(t));
-    memset(mem, 0xFF, (size_t)n * dtype_size(t));
-    return mem;
-}
-
-int32_t *side_ints(const struct side *side, int64_t n, uint64_t seed, int64_t below)
-{
-    int32_t *mem = side_alloc(side, (size_t)n * sizeof *mem);
-    for (int64_t i = 0; i < n; i++) {
-        double x = fabs(rng_normal(seed, rng_stream("ids"), (uint64_t)i)) * 1e6;
-        mem[i] = (int32_t)((int64_t)x % below);
-    }
-    return mem;
-}
-
-void side_output(const struct side *side, enum dtype t, const void *mem, int64_t n,
-                 struct outputs *out)
-{
-    (void)side;
-    assert_true(out->num < MAX_OUTPUTS);
-    double *value = malloc((size_t)(n + 1) * sizeof *value);
-    for (int64_t i = 0; i < n; i++) {
-        value[i] = t == DTYPE_F64 ? ((const double *)mem)[i] : (double)((const float *)mem)[i];
-    }
-    out->value[out->num] = value;
-    out->n[out->num] = n;
-    out->num++;
-}
+static const char *const type_names[] = {"f32", "f64", "bf16"};
 
 static double largest(const double *x, int64_t n)
 {
@@ -123,77 +25,193 @@ static double largest(const double *x, int64_t n)
     return max;
 }
 
+/* What is allowed besides the rounding of the result, as a part of a unit: the largest number or
+ * the number itself. */
+struct bar {
+    double sums, floor;
+    bool per_element;
+};
+
+static void compare_output(const char *what, int o, const double *want, const double *got,
+                           int64_t n, enum dtype t, const struct bar *bar)
+{
+    double max = fmax(largest(want, n), bar->floor);
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = want[i];
+        double y = got[i];
+        if (!isfinite(x) || !isfinite(y)) {
+            if (x == y || (isnan(x) && isnan(y))) {
+                continue;
+            }
+            fail_msg("%s: output %d[%lld]: want %g, got %g", what, o, (long long)i, x, y);
+        }
+        double unit = bar->per_element ? fabs(x) : max;
+        double allowed = bar->sums * unit;
+        if (t == DTYPE_BF16) {
+            allowed += ROUNDING_BF16 * fabs(x) + 0x1p-134;
+        }
+        double error = fabs(x - y);
+        double part = error == 0 ? 0 : error / (allowed > 0 ? allowed : 1e-300);
+        worst = part > worst ? part : worst;
+        if (part > 1) {
+            fail_msg("%s: output %d[%lld]: want %.17g, got %.17g: error %g, allowed %g, unit %g",
+                     what, o, (long long)i, x, y, error, allowed, unit);
+        }
+    }
+    if (getenv("OPS_TEST_VERBOSE")) {
+        printf("%-48s output %d: %.3g of what is allowed\n", what, o, worst);
+    }
+}
+
 static void compare(const char *what, const struct outputs *want, const struct outputs *got,
-                    double tolerance, double floor, bool per_element)
+                    const struct bar *bar)
 {
     assert_int_equal(want->num, got->num);
     for (int o = 0; o < want->num; o++) {
         assert_int_equal(want->n[o], got->n[o]);
-        double max = fmax(largest(want->value[o], want->n[o]), floor);
-        double worst = 0;
-        for (int64_t i = 0; i < want->n[o]; i++) {
-            double x = want->value[o][i];
-            double y = got->value[o][i];
-            if (!isfinite(x) || !isfinite(y)) {
-                fail_msg("%s: output %d[%lld]: want %g, got %g", what, o, (long long)i, x, y);
-            }
-            double unit = per_element ? fabs(x) : max;
-            double error = x == y ? 0 : fabs(x - y) / (unit > 0 ? unit : 1e-300);
-            worst = error > worst ? error : worst;
-            if (error > tolerance) {
-                fail_msg("%s: output %d[%lld]: want %.17g, got %.17g: error %g of %g, allowed %g",
-                         what, o, (long long)i, x, y, error, unit, tolerance);
-            }
-        }
-        if (getenv("OPS_TEST_VERBOSE")) {
-            printf("%-40s output %d: %.3g of %.3g\n", what, o, worst, tolerance);
-        }
+        compare_output(what, o, want->value[o], got->value[o], want->n[o], got->t[o], bar);
     }
 }
 
 static void assert_same_bits(const char *what, const struct outputs *a, const struct outputs *b,
-                             int num_threads)
+                             const char *than)
 {
     for (int o = 0; o < a->num; o++) {
         if (memcmp(a->value[o], b->value[o], (size_t)a->n[o] * sizeof(double)) != 0) {
-            fail_msg("%s: output %d differs between 1 and %d threads", what, o, num_threads);
+            fail_msg("%s: output %d differs %s", what, o, than);
         }
     }
 }
 
-static void run_on(const char *backend, int num_threads, op_run run, enum dtype t,
-                   const struct shape *s, struct outputs *out)
+/* What is compared now, and the truth for it. */
+struct trial {
+    const char *what;
+    op_run run;
+    const struct shape *s;
+    enum dtype t;
+    struct outputs want;
+    struct bar bar;
+};
+
+static void run_on(struct side *side, const struct trial *trial, enum dtype t, struct outputs *out)
+{
+    side->skip = trial->s->skip;
+    side->exact = trial->t == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    side->truth = trial->want.num > 0 ? &trial->want : NULL;
+    trial->run(side, t, trial->s, out);
+    side_release(side);
+}
+
+static void run_on_host(const char *backend, int num_threads, const struct trial *trial,
+                        enum dtype t, struct outputs *out)
 {
     struct side side = side_open(backend, num_threads);
-    run(&side, t, s, out);
+    run_on(&side, trial, t, out);
     side_close(&side);
+}
+
+static const char *name_of(const struct trial *trial, const char *backend, char *name, size_t size)
+{
+    snprintf(name, size, "%s, %s %s", trial->what, backend, type_names[trial->t]);
+    return name;
+}
+
+static void check_hosts(const struct trial *trial)
+{
+    char name[160];
+    struct outputs one = {0};
+    run_on_host("ref", 1, trial, trial->t, &one);
+    compare(name_of(trial, "ref", name, sizeof name), &trial->want, &one, &trial->bar);
+    outputs_free(&one);
+    if (trial->t == DTYPE_BF16) {
+        return; /* cpu has none yet */
+    }
+    run_on_host("cpu", 1, trial, trial->t, &one);
+    compare(name_of(trial, "cpu", name, sizeof name), &trial->want, &one, &trial->bar);
+    for (int num = effort(2, 2, MAX_THREADS); num <= MAX_THREADS; num++) {
+        struct outputs more = {0};
+        run_on_host("cpu", num, trial, trial->t, &more);
+        assert_same_bits(name, &one, &more, num == 2 ? "with 2 threads" : "with 3 threads");
+        outputs_free(&more);
+    }
+    outputs_free(&one);
+}
+
+/* The device is opened once: that takes long. */
+static void check_accelerator(const char *backend, const struct trial *trial)
+{
+    static struct side side;
+    char name[160];
+    struct outputs one = {0};
+    struct outputs again = {0};
+    if (trial->t == DTYPE_F64) {
+        return;
+    }
+    if (!side.dev) {
+        side = side_open(backend, 1);
+    }
+    run_on(&side, trial, trial->t, &one);
+    compare(name_of(trial, backend, name, sizeof name), &trial->want, &one, &trial->bar);
+    run_on(&side, trial, trial->t, &again);
+    assert_same_bits(name, &one, &again, "in a second run");
+    outputs_free(&one);
+    outputs_free(&again);
+}
+
+static int64_t number_of(const char *variable, int64_t otherwise)
+{
+    const char *text = getenv(variable);
+    return text ? strtoll(text, NULL, 10) : otherwise;
+}
+
+/* Each n-th case, another one of n for each seed. */
+static bool is_left_out(void)
+{
+    static int64_t num_cases;
+    int64_t stride = number_of("TANDEM_PARITY_STRIDE", 1);
+    return stride > 1 && (num_cases++ + number_of("TANDEM_PARITY_SEED", 0)) % stride != 0;
+}
+
+static struct shape held_down(const struct shape *s)
+{
+    struct shape out = *s;
+    int64_t *sides[] = {&out.r, &out.d, &out.n, &out.m, &out.k, &out.b, &out.t};
+    int64_t most = number_of("TANDEM_PARITY_LARGEST", INT64_MAX);
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
+        *sides[i] = *sides[i] > most ? most : *sides[i];
+    }
+    return out;
 }
 
 void check_parity(const char *what, op_run run, const struct shape *s, double ulps_f32,
                   bool per_element)
 {
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_F64};
+    const char *backend = getenv("TANDEM_PARITY_BACKEND");
+    bool hosts = !backend || strcmp(backend, "host") == 0;
+    struct shape shape = held_down(s);
+    if (is_left_out()) {
+        return;
+    }
     struct outputs want = {0};
-    run_on("ref", 1, run, DTYPE_F64, s, &want);
-    for (int i = 0; i < 2; i++) {
-        double tolerance = i == 0 ? ulps_f32 * 0x1p-24 : fmax(1e-12, ulps_f32 * 0x1p-53);
-        char name[160];
-        struct outputs one = {0};
-        snprintf(name, sizeof name, "%s, ref f%d", what, i == 0 ? 32 : 64);
-        run_on("ref", 1, run, types[i], s, &one);
-        compare(name, &want, &one, tolerance, s->floor, per_element);
-        outputs_free(&one);
-        snprintf(name, sizeof name, "%s, cpu f%d", what, i == 0 ? 32 : 64);
-        run_on("cpu", 1, run, types[i], s, &one);
-        compare(name, &want, &one, tolerance, s->floor, per_element);
-        for (int num_threads = effort(2, 2, MAX_THREADS); num_threads <= MAX_THREADS;
-             num_threads++) {
-            struct outputs more = {0};
-            run_on("cpu", num_threads, run, types[i], s, &more);
-            assert_same_bits(name, &one, &more, num_threads);
-            outputs_free(&more);
+    for (int t = DTYPE_F32; t <= DTYPE_BF16; t++) {
+        struct trial trial = {.what = what,
+                              .run = run,
+                              .s = &shape,
+                              .t = (enum dtype)t,
+                              .bar = {0, s->floor, per_element}};
+        trial.bar.sums = t == DTYPE_F64 ? fmax(1e-12, ulps_f32 * 0x1p-53) : ulps_f32 * 0x1p-24;
+        trial.bar.sums += t == DTYPE_BF16 ? s->ulps_bf16 * ROUNDING_BF16 : 0;
+        if (t != DTYPE_F64) { /* f64 gets the numbers of f32 */
+            outputs_free(&want);
+            run_on_host("ref", 1, &trial, DTYPE_F64, &want);
         }
-        outputs_free(&one);
+        trial.want = want;
+        if (hosts) {
+            check_hosts(&trial);
+        } else {
+            check_accelerator(backend, &trial);
+        }
     }
     outputs_free(&want);
 }

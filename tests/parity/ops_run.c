@@ -4,7 +4,8 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#include <string.h>
+#include <math.h>
+#include <stdlib.h>
 
 static void must(int rc, const struct error *err)
 {
@@ -13,17 +14,39 @@ static void must(int rc, const struct error *err)
     }
 }
 
+/* C [m,ldc] before the product: poison where it must be written, numbers between the rows. */
+static double *draw_c(const struct side *x, enum dtype exact, const struct shape *s, int64_t ldc,
+                      bool poisoned)
+{
+    (void)x;
+    double *c = draw_numbers(exact, s->m * ldc, 3, s->size, 0);
+    for (int64_t i = 0; poisoned && i < s->m; i++) {
+        for (int64_t j = 0; j < s->n; j++) {
+            c[i * ldc + j] = (double)NAN;
+        }
+    }
+    return c;
+}
+
+static void *upload_c(const struct side *x, enum dtype t, enum dtype exact, const struct shape *s,
+                      int64_t ldc, bool poisoned)
+{
+    double *c = draw_c(x, exact, s, ldc, poisoned);
+    void *mem = side_upload(x, t, c, s->m * ldc);
+    free(c);
+    return mem;
+}
+
+/* Rows are farther apart than they are long, as for heads within a row. */
 void run_gemm(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
 {
     struct error err = {0};
-    /* Rows are farther apart than they are long, as for heads within a row. */
     int64_t lda = (s->trans_a ? s->m : s->k) + 3;
     int64_t ldb = (s->trans_b ? s->k : s->n) + 1;
     int64_t ldc = s->n + 2;
-    void *a = side_draw(x, t, (s->trans_a ? s->k : s->m) * lda, 1, s->size);
-    void *b = side_draw(x, t, (s->trans_b ? s->n : s->k) * ldb, 2, s->size);
     int64_t num_c = s->m * ldc;
-    void *c = s->beta == 0 ? side_poison(x, t, num_c) : side_draw(x, t, num_c, 3, s->size);
+    enum dtype c_type = s->wide_c ? dtype_wide(t) : t;
+    enum dtype c_exact = s->wide_c ? DTYPE_F32 : x->exact;
     struct gemm_args g = {
         .trans_a = s->trans_a,
         .trans_b = s->trans_b,
@@ -32,20 +55,23 @@ void run_gemm(const struct side *x, enum dtype t, const struct shape *s, struct 
         .k = s->k,
         .alpha = s->alpha,
         .beta = s->beta,
-        .a = a,
+        .a = side_draw(x, t, (s->trans_a ? s->k : s->m) * lda, 1, s->size),
         .lda = lda,
-        .b = b,
+        .b = side_draw(x, t, (s->trans_b ? s->n : s->k) * ldb, 2, s->size),
         .ldb = ldb,
-        .c = c,
+        .c = upload_c(x, c_type, c_exact, s, ldc, s->beta == 0 || s->c0),
         .ldc = ldc,
-        .c_type = t,
+        .c_type = c_type,
+        .c0 = s->c0 ? upload_c(x, c_type, c_exact, s, ldc, s->beta == 0) : NULL,
+        .bias = s->bias ? side_draw(x, t, s->n, 4, 1) : NULL,
+        .gelu = s->gelu ? upload_c(x, c_type, c_exact, s, ldc, true) : NULL,
+        .gelu_of = s->gelu_of ? upload_c(x, c_type, c_exact, s, ldc, false) : NULL,
     };
     must(x->k->gemm(x->dev, x->s, t, &g, &err), &err);
-    /* What lies between the rows of C isn't C. */
-    for (int64_t i = 0; s->beta == 0 && i < s->m; i++) {
-        memset((char *)c + (size_t)(i * ldc + s->n) * dtype_size(t), 0, 2 * dtype_size(t));
+    side_output(x, c_type, g.c, num_c, out);
+    if (s->gelu) {
+        side_output(x, c_type, g.gelu, num_c, out);
     }
-    side_output(x, t, c, num_c, out);
 }
 
 void run_embed(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
@@ -54,40 +80,70 @@ void run_embed(const struct side *x, enum dtype t, const struct shape *s, struct
     /* Below and behind the table's rows, too, where they don't begin at 0. */
     int32_t *ids = side_ints(x, s->r, 1, s->first ? 2 * s->first + s->v : s->v);
     void *w = side_draw(x, t, s->v * s->d, 2, s->size);
+    void *dw = side_draw_wide(x, t, s->v * s->d, 4, s->size);
     void *dy = side_draw(x, t, s->r * s->d, 3, s->size);
     void *y = side_poison(x, t, s->r * s->d);
+    size_t bytes = x->k->embed_bwd_workspace(x->dev, t, s->r, s->v, s->d);
+    void *workspace = side_poison_bytes(x, bytes);
     must(x->k->embed_fwd(x->dev, x->s, t, y, w, ids, s->first, s->r, s->v, s->d, &err), &err);
     side_output(x, t, y, s->r * s->d, out);
-    must(x->k->embed_bwd(x->dev, x->s, t, w, dy, ids, s->first, s->r, s->v, s->d, NULL, &err),
+    must(x->k->embed_bwd(x->dev, x->s, t, dw, dy, ids, s->first, s->r, s->v, s->d, workspace, &err),
          &err);
-    side_output(x, t, w, s->v * s->d, out);
+    side_output(x, dtype_wide(t), dw, s->v * s->d, out);
 }
 
 void run_rmsnorm(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
 {
     struct error err = {0};
+    enum dtype wide = dtype_wide(t);
     int64_t n = s->r * s->d;
     void *in = side_draw(x, t, n, 1, s->size);
-    void *copy = side_draw(x, t, n, 1, s->size);
+    void *y = s->alias ? side_draw(x, t, n, 1, s->size) : side_poison(x, t, n);
     void *w = side_draw(x, t, s->d, 2, 1);
-    void *dw = side_draw(x, t, s->d, 3, 1);
+    void *dw = side_draw_wide(x, t, s->d, 3, 1);
     void *dy = side_draw(x, t, n, 4, 1);
-    void *rstd = side_poison(x, t, s->r);
-    void *y = s->alias ? copy : side_poison(x, t, n);
-    must(x->k->rmsnorm_fwd(x->dev, x->s, t, y, rstd, s->alias ? copy : in, w, s->r, s->d, 1e-5,
-                           &err),
+    void *rstd = side_poison(x, wide, s->r);
+    must(x->k->rmsnorm_fwd(x->dev, x->s, t, y, rstd, s->alias ? y : in, w, s->r, s->d, 1e-5, &err),
          &err);
     side_output(x, t, y, n, out);
-    side_output(x, t, rstd, s->r, out);
+    rstd = side_pass_wide(x, t, rstd, s->r, out);
     void *dx = s->accumulate ? side_draw(x, t, n, 5, 1) : s->alias ? dy : side_poison(x, t, n);
-    size_t bytes = x->k->rmsnorm_bwd_workspace(x->dev, t, s->r, s->d);
-    void *workspace = x->dev->ops->alloc(x->dev, bytes, MEM_DEVICE);
-    memset(workspace, 0xFF, bytes);
+    void *workspace = side_poison_bytes(x, x->k->rmsnorm_bwd_workspace(x->dev, t, s->r, s->d));
     must(x->k->rmsnorm_bwd(x->dev, x->s, t, dx, dw, dy, in, w, rstd, s->r, s->d, s->accumulate,
                            workspace, &err),
          &err);
     side_output(x, t, dx, n, out);
-    side_output(x, t, dw, s->d, out);
+    side_output(x, wide, dw, s->d, out);
+}
+
+void run_layernorm(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
+{
+    struct error err = {0};
+    enum dtype wide = dtype_wide(t);
+    int64_t n = s->r * s->d;
+    void *in = side_draw_around(x, t, n, 1, s->size, s->centre);
+    void *y = s->alias ? side_draw_around(x, t, n, 1, s->size, s->centre) : side_poison(x, t, n);
+    void *w = side_draw(x, t, s->d, 2, 1);
+    void *b = side_draw(x, t, s->d, 6, 1);
+    void *dw = side_draw_wide(x, t, s->d, 3, 1);
+    void *db = side_draw_wide(x, t, s->d, 7, 1);
+    void *dy = side_draw(x, t, n, 4, 1);
+    void *mean = side_poison(x, wide, s->r);
+    void *rstd = side_poison(x, wide, s->r);
+    must(x->k->layernorm_fwd(x->dev, x->s, t, y, mean, rstd, s->alias ? y : in, w, b, s->r, s->d,
+                             1e-5, &err),
+         &err);
+    side_output(x, t, y, n, out);
+    mean = side_pass_wide(x, t, mean, s->r, out);
+    rstd = side_pass_wide(x, t, rstd, s->r, out);
+    void *dx = s->accumulate ? side_draw(x, t, n, 5, 1) : s->alias ? dy : side_poison(x, t, n);
+    void *workspace = side_poison_bytes(x, x->k->layernorm_bwd_workspace(x->dev, t, s->r, s->d));
+    must(x->k->layernorm_bwd(x->dev, x->s, t, dx, dw, db, dy, in, w, mean, rstd, s->r, s->d,
+                             s->accumulate, workspace, &err),
+         &err);
+    side_output(x, t, dx, n, out);
+    side_output(x, wide, dw, s->d, out);
+    side_output(x, wide, db, s->d, out);
 }
 
 void run_rope(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
@@ -95,8 +151,8 @@ void run_rope(const struct side *x, enum dtype t, const struct shape *s, struct 
     struct error err = {0};
     int64_t max_positions = 2 * s->t;
     void *in = side_draw(x, t, s->r * s->h * s->e, 1, s->size);
-    void *cos = side_draw(x, t, max_positions * s->e / 2, 2, 1);
-    void *sin = side_draw(x, t, max_positions * s->e / 2, 3, 1);
+    void *cos = side_draw_wide(x, t, max_positions * s->e / 2, 2, 1);
+    void *sin = side_draw_wide(x, t, max_positions * s->e / 2, 3, 1);
     int32_t *positions = s->positions ? side_ints(x, s->r, 4, max_positions) : NULL;
     must(x->k->rope(x->dev, x->s, t, in, cos, sin, positions, s->r, s->t, s->h, s->e, s->backward,
                     &err),
@@ -104,31 +160,39 @@ void run_rope(const struct side *x, enum dtype t, const struct shape *s, struct 
     side_output(x, t, in, s->r * s->h * s->e, out);
 }
 
+/* Documents of a row that end where length says. */
+static void number_documents(const struct shape *s, const int32_t *length, int64_t b,
+                             int32_t *segments)
+{
+    int32_t now = 0;
+    int64_t end = 0;
+    for (int64_t t = 0; t < s->t; t++) {
+        if (t == end) {
+            end += 1 + length[b * s->t + now++];
+        }
+        segments[b * s->t + t] = !s->recur ? now : b % 2 ? now % 3 : -now;
+    }
+}
+
 int32_t *draw_segments(const struct side *x, const struct shape *s)
 {
-    int32_t *segments = side_ints(x, s->b * s->t, 9, 1);
-    if (s->document > 0) {
-        int32_t *length = side_ints(x, s->b * s->t, 10, 2 * s->document - 1);
-        for (int64_t b = 0; b < s->b; b++) {
-            int32_t now = 0;
-            int64_t end = 0;
-            for (int64_t t = 0; t < s->t; t++) {
-                if (t == end) {
-                    end += 1 + length[b * s->t + now++];
-                }
-                segments[b * s->t + t] = !s->recur ? now : b % 2 ? now % 3 : -now;
-            }
-        }
-        return segments;
-    }
+    int32_t *segments = calloc((size_t)(s->b * s->t + 1), sizeof *segments);
+    int32_t *length = s->document > 0 ? draw_ints(s->b * s->t, 10, 2 * s->document - 1) : NULL;
     for (int64_t b = 0; b < s->b; b++) {
         int32_t now = 0;
+        if (length) {
+            number_documents(s, length, b, segments);
+            continue;
+        }
         for (int64_t t = 0; t < s->t; t++) {
             now += (t * (b + 3)) % 11 == 5;
             segments[b * s->t + t] = now;
         }
     }
-    return segments;
+    int32_t *mem = side_upload_ints(x, segments, s->b * s->t);
+    free(length);
+    free(segments);
+    return mem;
 }
 
 void run_attention(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
@@ -136,6 +200,7 @@ void run_attention(const struct side *x, enum dtype t, const struct shape *s, st
     struct error err = {0};
     int64_t num_q = s->b * s->t * s->h * s->e;
     int64_t num_k = s->b * s->t * s->kv * s->e;
+    int64_t num_lse = s->b * s->h * s->t;
     size_t bytes = x->k->attention_workspace(x->dev, t, s->b, s->t, s->h, s->kv, s->e);
     struct attention_args a = {
         .b = s->b,
@@ -149,19 +214,18 @@ void run_attention(const struct side *x, enum dtype t, const struct shape *s, st
         .v = side_draw(x, t, num_k, 3, 1),
         .segments = s->segments ? draw_segments(x, s) : NULL,
         .o = side_poison(x, t, num_q),
-        .lse = side_poison(x, t, s->b * s->h * s->t),
+        .lse = side_poison(x, dtype_wide(t), num_lse),
         .d_o = side_draw(x, t, num_q, 4, 1),
         .dq = side_poison(x, t, num_q),
         .dk = side_poison(x, t, num_k),
         .dv = side_poison(x, t, num_k),
-        .workspace = x->dev->ops->alloc(x->dev, bytes, MEM_DEVICE),
+        .workspace = side_poison_bytes(x, bytes),
     };
-    memset(a.workspace, 0xFF, bytes);
     must(x->k->attention_fwd(x->dev, x->s, t, &a, &err), &err);
-    memset(a.workspace, 0xFF, bytes);
+    a.o = side_pass(x, t, a.o, num_q, out);
+    a.lse = side_pass_wide(x, t, a.lse, num_lse, out);
+    a.workspace = side_poison_bytes(x, bytes);
     must(x->k->attention_bwd(x->dev, x->s, t, &a, &err), &err);
-    side_output(x, t, a.o, num_q, out);
-    side_output(x, t, a.lse, s->b * s->h * s->t, out);
     side_output(x, t, a.dq, num_q, out);
     side_output(x, t, a.dk, num_k, out);
     side_output(x, t, a.dv, num_k, out);
@@ -183,6 +247,33 @@ void run_swiglu(const struct side *x, enum dtype t, const struct shape *s, struc
     side_output(x, t, dup, s->n, out);
 }
 
+/* alias: y lies in x, dx in dy; no_gradient: dx lies in x. */
+void run_gelu(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
+{
+    struct error err = {0};
+    void *in = side_draw(x, t, s->n, 1, s->size);
+    void *y = s->alias ? side_draw(x, t, s->n, 1, s->size) : side_poison(x, t, s->n);
+    void *dy = side_draw(x, t, s->n, 2, 1);
+    must(x->k->gelu_fwd(x->dev, x->s, t, y, s->alias ? y : in, s->n, &err), &err);
+    side_output(x, t, y, s->n, out);
+    void *dx = s->alias ? dy : s->no_gradient ? in : side_poison(x, t, s->n);
+    must(x->k->gelu_bwd(x->dev, x->s, t, dx, dy, in, s->n, &err), &err);
+    side_output(x, t, dx, s->n, out);
+}
+
+void run_bias(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
+{
+    struct error err = {0};
+    int64_t n = s->r * s->n;
+    void *y = side_draw(x, t, n, 1, s->size);
+    void *b = side_draw(x, t, s->n, 2, 1);
+    void *db = side_draw_wide(x, t, s->n, 3, 1);
+    must(x->k->column_sum(x->dev, x->s, t, db, y, s->r, s->n, &err), &err);
+    side_output(x, dtype_wide(t), db, s->n, out);
+    must(x->k->add_bias(x->dev, x->s, t, y, b, s->r, s->n, &err), &err);
+    side_output(x, t, y, n, out);
+}
+
 void run_elementwise(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
 {
     struct error err = {0};
@@ -190,93 +281,20 @@ void run_elementwise(const struct side *x, enum dtype t, const struct shape *s, 
     void *b = side_draw(x, t, s->n, 2, s->size);
     void *y = s->alias ? a : side_poison(x, t, s->n);
     must(x->k->add(x->dev, x->s, t, y, a, b, s->n, &err), &err);
-    side_output(x, t, y, s->n, out);
+    y = side_pass(x, t, y, s->n, out);
     must(x->k->scale(x->dev, x->s, t, y, 0.37, s->n, &err), &err);
     side_output(x, t, y, s->n, out);
 }
 
-int32_t *draw_targets(const struct side *x, const struct shape *s)
-{
-    int32_t *targets = side_ints(x, s->r, 5, s->v);
-    for (int64_t r = 3; r < s->r; r += 7) {
-        targets[r] = -100;
-    }
-    return targets;
-}
-
-void run_cross_entropy(const struct side *x, enum dtype t, const struct shape *s,
-                       struct outputs *out)
+/* To f32 and to bf16 and, on a side in f64, to f64. */
+void run_cast(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
 {
     struct error err = {0};
-    int64_t n = s->r * s->v;
-    void *logits = side_draw(x, t, n, 1, s->size);
-    int32_t *targets = draw_targets(x, s);
-    double *nll = side_poison(x, DTYPE_F64, s->r);
-    void *dlogits = s->no_gradient ? NULL : s->alias ? logits : side_poison(x, t, n);
-    must(x->k->cross_entropy(x->dev, x->s, t, nll, dlogits, logits, targets, 1.0 / 64, s->r, s->v,
-                             &err),
-         &err);
-    side_output(x, DTYPE_F64, nll, s->r, out);
-    if (dlogits) {
-        side_output(x, t, dlogits, n, out);
+    void *from = side_draw(x, t, s->n, 1, s->size);
+    for (int i = 0; i < 2; i++) {
+        enum dtype to = t == DTYPE_F64 ? DTYPE_F64 : i == 0 ? DTYPE_F32 : DTYPE_BF16;
+        void *mem = side_poison(x, to, s->n);
+        must(x->k->cast(x->dev, x->s, mem, to, from, t, s->n, &err), &err);
+        side_output(x, to, mem, s->n, out);
     }
-}
-
-void run_sums(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
-{
-    struct error err = {0};
-    void *in = side_draw(x, t, s->n, 1, s->size);
-    double *plain = side_draw(x, DTYPE_F64, s->n, 1, s->size);
-    double *sum = side_poison(x, DTYPE_F64, 2);
-    struct span all = {0, s->n};
-    must(x->k->sum_squares(x->dev, x->s, t, &sum[0], in, &all, 1, &sum[0], &err), &err);
-    must(x->k->sum_double(x->dev, x->s, &sum[1], plain, s->n, &err), &err);
-    side_output(x, DTYPE_F64, &sum[0], 1, out);
-    side_output(x, DTYPE_F64, &sum[1], 1, out);
-}
-
-/* Three updates, so that the moments matter; v starts positive. */
-void run_adamw(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
-{
-    struct error err = {0};
-    double *square = side_draw(x, DTYPE_F64, s->n, 3, 1);
-    for (int64_t i = 0; i < s->n; i++) {
-        square[i] = (double)(float)(square[i] * square[i] * 1e-4);
-    }
-    struct step_run all = {.n = s->n, .decay = 0.1};
-    double scale = 0.7;
-    struct step_args a = {
-        .runs = &all,
-        .num_runs = 1,
-        .w = side_draw(x, t, s->n, 1, 1),
-        .m = side_draw(x, t, s->n, 2, 1e-2),
-        .v = side_upload(x, t, square, s->n),
-        .g = side_draw(x, t, s->n, 4, 1e-2),
-        .lr = 3e-3,
-        .beta1 = 0.9,
-        .beta2 = 0.95,
-        .eps = 1e-8,
-        .grad_scale = &scale,
-    };
-    for (int step = 1; step <= 3; step++) {
-        a.bias1 = 1 - (step == 1 ? 0.9 : step == 2 ? 0.81 : 0.729);
-        a.bias2 = 1 - (step == 1 ? 0.95 : step == 2 ? 0.9025 : 0.857375);
-        must(x->k->adamw(x->dev, x->s, t, &a, &err), &err);
-    }
-    side_output(x, t, a.w, s->n, out);
-    side_output(x, t, a.m, s->n, out);
-    side_output(x, t, a.v, s->n, out);
-}
-
-void run_sgd(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
-{
-    struct error err = {0};
-    void *w = side_draw(x, t, s->n, 1, 1);
-    void *g = side_draw(x, t, s->n, 2, 1);
-    struct step_run all = {.n = s->n, .decay = 0.1};
-    double scale = 0.5;
-    struct step_args a = {
-        .runs = &all, .num_runs = 1, .w = w, .g = g, .grad_scale = &scale, .lr = 1e-2};
-    must(x->k->sgd(x->dev, x->s, t, &a, &err), &err);
-    side_output(x, t, w, s->n, out);
 }

@@ -19,6 +19,8 @@ void run_gelu(const struct side *x, enum dtype t, const struct shape *s, struct 
 void run_bias(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);
 void run_vocabulary_parts(const struct side *x, enum dtype t, const struct shape *s,
                           struct outputs *out);
+void run_cast(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);
+void run_clip(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);
 void run_sums(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);
 void run_adamw(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);
 void run_sgd(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out);

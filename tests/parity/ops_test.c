@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 
 #include "tests/parity/ops_run.h"
@@ -32,6 +33,41 @@ static void gemm_agrees_for_every_side_and_transpose(void **state)
         char what[120];
         snprintf(what, sizeof what, "gemm %lldx%lldx%lld %d%d", (long long)s.m, (long long)s.n,
                  (long long)s.k, s.trans_a, s.trans_b);
+        check_parity(what, run_gemm, &s, 16, false);
+    }
+}
+
+/* Gradients of weights are summed up in the wide type; bias, GELU and its gradient come behind the
+ * product; the sum may start from another matrix. */
+static void gemm_with_what_comes_behind_it_agrees(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 48; i++) {
+        int64_t side = odd[(size_t)i % NUM_ODD];
+        int64_t other = odd[(size_t)(i / 7) % NUM_ODD];
+        struct shape s = {
+            .m = side,
+            .n = other,
+            .k = i % 5 == 4 ? 0 : 33,
+            .trans_a = i & 1,
+            .trans_b = i >> 1 & 1,
+            .alpha = 1,
+            .beta = i % 3 == 0   ? 1
+                    : i % 3 == 1 ? 0
+                                 : 0.5,
+            .wide_c = i % 4 == 3,
+            .c0 = i % 2,
+            .bias = i % 3 < 2,
+            .gelu = i % 5 == 1,
+            .gelu_of = i % 5 >= 3,
+            .skip = i % 8,
+            .floor = 1,
+            /* Who works gelu out from the sum and not from C is off by C's rounding. */
+            .ulps_bf16 = i % 5 == 1 ? 1.2 : 0,
+        };
+        char what[120];
+        snprintf(what, sizeof what, "gemm %lldx%lld wide %d c0 %d bias %d gelu %d of %d beta %g",
+                 (long long)s.m, (long long)s.n, s.wide_c, s.c0, s.bias, s.gelu, s.gelu_of, s.beta);
         check_parity(what, run_gemm, &s, 16, false);
     }
 }
@@ -376,14 +412,56 @@ static void sums_agree(void **state)
     for (size_t i = 0; i < 7; i++) {
         check_parity("sums", run_sums, &(struct shape){.n = sizes[i]}, 1e-4, false);
     }
+    for (int i = 0; i < 6; i++) {
+        struct shape s = {.n = i < 3 ? 7 : 40007, .num_parts = 1 + 13 * (i % 3), .skip = i};
+        check_parity("sums of spans", run_sums, &s, 1e-4, false);
+    }
 }
 
 static void optimizers_agree(void **state)
 {
     (void)state;
     for (size_t i = 0; i < NUM_ODD; i++) {
-        check_parity("adamw", run_adamw, &(struct shape){.n = odd[i] * 103}, 8, false);
-        check_parity("sgd", run_sgd, &(struct shape){.n = odd[i] * 103}, 4, false);
+        struct shape s = {.n = odd[i] * 103,
+                          .num_parts = i % 2 ? 1 + 5 * (int)i : 1,
+                          .no_scale = i % 3 == 0,
+                          .skip = (int64_t)i};
+        check_parity("adamw", run_adamw, &s, 8, false);
+        check_parity("sgd", run_sgd, &s, 4, false);
+    }
+    struct shape long_list = {.n = 4001, .num_parts = 40};
+    check_parity("adamw, many runs", run_adamw, &long_list, 8, false);
+    check_parity("sgd, many runs", run_sgd, &long_list, 4, false);
+}
+
+/* What isn't a number would spoil all weights for good. */
+static void optimizers_do_nothing_where_the_scale_is_no_number(void **state)
+{
+    (void)state;
+    struct shape s = {.n = 999, .num_parts = 3, .centre = NAN};
+    check_parity("adamw without a scale", run_adamw, &s, 0, false);
+    check_parity("sgd without a scale", run_sgd, &s, 0, false);
+}
+
+static void casts_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_ODD; i++) {
+        check_parity("cast", run_cast, &(struct shape){.n = odd[i] * 211, .skip = (int64_t)i}, 1,
+                     true);
+    }
+}
+
+/* 0 = off; a norm that isn't finite gives no number to multiply by. */
+static void clipping_agrees(void **state)
+{
+    (void)state;
+    static const double squares[] = {0, 0.25, 1, 16, 1e18, INFINITY, NAN};
+    for (size_t i = 0; i < 7; i++) {
+        for (int mode = 0; mode < 3; mode++) {
+            struct shape s = {.size = squares[i], .alpha = mode, .alias = i % 2};
+            check_parity("clip", run_clip, &s, 1e-4, true);
+        }
     }
 }
 
@@ -391,6 +469,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemm_agrees_for_every_side_and_transpose),
+        cmocka_unit_test(gemm_with_what_comes_behind_it_agrees),
         cmocka_unit_test(gemm_in_tiles_agrees),
         cmocka_unit_test(gemm_without_k_scales_c),
         cmocka_unit_test(embed_agrees),
@@ -412,6 +491,9 @@ int main(void)
         cmocka_unit_test(nothing_to_do_is_legal),
         cmocka_unit_test(sums_agree),
         cmocka_unit_test(optimizers_agree),
+        cmocka_unit_test(optimizers_do_nothing_where_the_scale_is_no_number),
+        cmocka_unit_test(casts_agree),
+        cmocka_unit_test(clipping_agrees),
     };
     return cmocka_run_group_tests_name("ops", tests, NULL, NULL);
 }
