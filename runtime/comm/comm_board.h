@@ -31,9 +31,11 @@ struct comm_board_call {
     enum dtype dtype;
     enum comm_op op;
     int32_t peer; /* of send, recv, broadcast: a member of the group */
-    int64_t n;
-    uint32_t number; /* of the communicator's calls, from 1 */
-    uint64_t turn;   /* of all the rank's calls, from 1: the program's order */
+    int64_t n;    /* of an exchange: messages */
+    /* Of the communicator's collectives, from 1; for messages: how many of those came before. */
+    uint32_t number;
+    uint64_t turn;  /* of all the rank's calls, from 1: the program's order */
+    uint64_t peers; /* of messages: bits of the members that it takes; 0 = nobody says */
     char what[COMM_WHAT_MAX];
 };
 
@@ -46,18 +48,16 @@ struct comm_board_ops {
     /* Members as in comm_world_ops.comm_new. Waits for nobody; valid as long as the board. */
     int (*line_new)(struct comm_board *b, const int32_t *members, int32_t num, const char *name,
                     bool background, struct comm_board_line **out, struct error *err);
-    /* came: the latest call that this rank (its device) has come to; done: the latest that it is
-     * through with; call: what it is in, of interest where came > done. One thread at a time for a
-     * line. */
-    void (*show)(struct comm_board_line *l, const struct comm_board_call *call, uint32_t came,
-                 uint32_t done);
+    /* The latest call that this rank's device has come to; is_inside: it isn't through with it.
+     * One thread at a time for a line. */
+    void (*show)(struct comm_board_line *l, const struct comm_board_call *call, bool is_inside);
     /* "all-reduce of bucket 3 (65,536 fp32) over the shard group (data 0-3)" */
     void (*call_text)(struct comm_board_line *l, const struct comm_board_call *call, char *out,
                       size_t size);
     /* Whom all wait for just now, in words: "rank 5 on n3 did not come to ... within 3.0 s".
      * Returns its number, -1 where nobody is missing (words say that, too). */
-    int32_t (*blame)(struct comm_board *b, const struct comm_board_call *mine,
-                     struct comm_board_line *l, double waited_s, char *out, size_t size);
+    int32_t (*blame)(struct comm_board_line *l, const struct comm_board_call *mine, double waited_s,
+                     char *out, size_t size);
     /* The first one counts. Any thread. */
     void (*abort)(struct comm_board *b, enum error_code code, int32_t culprit, const char *reason);
     /* Has anyone aborted? Then err says why (doing: what this rank was in). Any thread. */

@@ -12,20 +12,9 @@
 #include <unistd.h>
 
 #include "runtime/comm/comm_host_group.h"
+#include "runtime/comm/comm_host_world.h"
 
 #define SPINS 2000
-
-struct comm_host_world {
-    struct comm_world base;
-    struct segment_header *segment;
-    int64_t deadline_ms;
-    int spins;
-    size_t area_used;
-    const char *const *hosts; /* borrowed; NULL = not known */
-    _Atomic uint64_t turns;
-    int32_t num_comms;                     /* of two or more members */
-    uint64_t sets[SEGMENT_COMMS_PER_RANK]; /* hash of each one's members */
-};
 
 /* ---- world ------------------------------------------------------------------------------------
  */
@@ -66,6 +55,7 @@ int comm_host_open(struct comm_host_world **out, int fd, int32_t rank, int32_t n
 void comm_host_close(struct comm_host_world *w)
 {
     if (w) {
+        host_board_close(w);
         segment_unmap(w->segment);
         free(w);
     }
@@ -315,21 +305,30 @@ static uint64_t comm_key(struct comm_host_world *w, const int32_t *members, int3
     return key ? key : 1;
 }
 
-static int group_join(struct comm_host_world *w, struct host_group *g, struct error *err)
+int host_world_join(struct comm_host_world *w, const int32_t *members, int32_t num,
+                    struct segment_slot **slot, uint32_t *idx, struct error *err)
 {
     if (w->num_comms == SEGMENT_COMMS_PER_RANK) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED,
                          "rank %d is in %d communicators already; more can't be", (int)w->base.rank,
                          SEGMENT_COMMS_PER_RANK);
     }
-    uint64_t key = comm_key(w, g->members, g->base.size);
-    g->slot = segment_slot_claim(w->segment, key);
-    ASSERT(g->slot); /* there are slots for all communicators that the ranks may be in */
-    for (int32_t i = 0; i < g->base.size; i++) {
-        atomic_store(&g->slot->members[i].world_rank_plus_1, g->members[i] + 1);
+    uint64_t key = comm_key(w, members, num);
+    *slot = segment_slot_claim(w->segment, key);
+    ASSERT(*slot); /* there are slots for all communicators that the ranks may be in */
+    for (int32_t i = 0; i < num; i++) {
+        atomic_store(&(*slot)->members[i].world_rank_plus_1, members[i] + 1);
     }
-    atomic_store(&g->slot->size, g->base.size);
-    g->staging_idx = (uint32_t)w->num_comms++;
+    atomic_store(&(*slot)->size, num);
+    *idx = (uint32_t)w->num_comms++;
+    return 0;
+}
+
+static int group_join(struct comm_host_world *w, struct host_group *g, struct error *err)
+{
+    if (host_world_join(w, g->members, g->base.size, &g->slot, &g->staging_idx, err) != 0) {
+        return -1;
+    }
     g->staging[g->base.rank] = (char *)w->segment +
                                segment_staging_offset(w->segment, w->base.rank) +
                                g->staging_idx * SEGMENT_STAGING_BYTES;
@@ -372,9 +371,7 @@ void comm_host_comm_name(struct comm *c, const char *name, bool background)
     struct host_group *g = (struct host_group *)c;
     snprintf(g->name, sizeof g->name, "%s", name);
     if (g->slot) {
-        struct segment_member *m = &g->slot->members[g->base.rank];
-        memcpy(m->name, g->name, sizeof m->name);
-        atomic_store(&m->named, background ? SEGMENT_BACKGROUND : SEGMENT_NAMED);
+        segment_name(&g->slot->members[g->base.rank], name, background);
     }
 }
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "runtime/comm/comm.h"
+#include "runtime/comm/comm_board.h"
 
 #define COMM_HOST_MAX_RANKS 256
 
@@ -60,6 +61,9 @@ void comm_host_close(struct comm_host_world *w);
 /* The same world, for who doesn't care of which kind it is; its close is comm_host_close. NULL for
  * NULL. */
 struct comm_world *comm_host_as_world(struct comm_host_world *w);
+/* Its segment as the board of an accelerator's communicators. As long as the world; NULL for NULL.
+ */
+struct comm_board *comm_host_board(struct comm_host_world *w);
 
 /* Where the ranks are, for messages: [num_ranks], borrowed; an entry may be NULL. For communicators
  * that are made afterwards. */

@@ -68,12 +68,12 @@ void host_call_text(const struct segment_call *call, const char *group,
  */
 
 /* "rank 3 on n2", "ranks 2 on n1, 3 on n1" */
-static void ranks_text(const struct host_group *g, const int32_t *ranks, int num, char *out,
+static void ranks_text(const char *const *hosts, const int32_t *ranks, int num, char *out,
                        size_t size)
 {
     size_t len = (size_t)snprintf(out, size, "rank%s ", num > 1 ? "s" : "");
     for (int i = 0; i < num && len < size; i++) {
-        const char *host = g->hosts ? g->hosts[ranks[i]] : NULL;
+        const char *host = hosts ? hosts[ranks[i]] : NULL;
         if (i == 4 && num > 5) {
             len += (size_t)snprintf(out + len, size - len, " and %d more", num - i);
             break;
@@ -83,27 +83,36 @@ static void ranks_text(const struct host_group *g, const int32_t *ranks, int num
     }
 }
 
+int32_t host_blame(struct segment_header *h, const char *const *hosts,
+                   const struct segment_call *doing, const char *group, double waited_s, char *out,
+                   size_t size)
+{
+    char mine[COMM_HOST_CALL_TEXT_MAX], who[256];
+    int32_t ranks[COMM_HOST_MAX_RANKS];
+    struct comm_host_missing missing;
+    host_call_text(doing, group, mine);
+    int num = host_first_missing(h, ranks, &missing);
+    bool is_message = doing->kind == CALL_SEND || doing->kind == CALL_RECV;
+    if (num <= 0) {
+        snprintf(out, size, "%s %s for %.1f s",
+                 is_message ? "members wait for each other in" : "a member stopped inside", mine,
+                 waited_s);
+        return -1;
+    }
+    ranks_text(hosts, ranks, num, who, sizeof who);
+    snprintf(out, size, "%s did not come to %s within %.1f s", who, missing.call, waited_s);
+    return ranks[0];
+}
+
 /* Not always whom this member waits for: that one may wait for another itself. */
 int host_group_fail_deadline(struct host_group *g, const struct segment_call *doing,
                              struct error *err)
 {
-    char mine[COMM_HOST_CALL_TEXT_MAX], reason[SEGMENT_REASON_MAX], who[256];
-    int32_t ranks[COMM_HOST_MAX_RANKS];
-    struct comm_host_missing missing;
-    double waited_s = (double)g->deadline_ns / 1e9;
+    char mine[COMM_HOST_CALL_TEXT_MAX], reason[SEGMENT_REASON_MAX];
+    int32_t culprit = host_blame(g->segment, g->hosts, doing, g->name, (double)g->deadline_ns / 1e9,
+                                 reason, sizeof reason);
+    segment_abort(g->segment, ERR_DEADLINE_EXCEEDED, culprit, reason);
     host_call_text(doing, g->name, mine);
-    int num = host_first_missing(g->segment, ranks, &missing);
-    bool is_message = doing->kind == CALL_SEND || doing->kind == CALL_RECV;
-    if (num <= 0) {
-        snprintf(reason, sizeof reason, "%s %s for %.1f s",
-                 is_message ? "members wait for each other in" : "a member stopped inside", mine,
-                 waited_s);
-    } else {
-        ranks_text(g, ranks, num, who, sizeof who);
-        snprintf(reason, sizeof reason, "%s did not come to %s within %.1f s", who, missing.call,
-                 waited_s);
-    }
-    segment_abort(g->segment, ERR_DEADLINE_EXCEEDED, num > 0 ? ranks[0] : -1, reason);
     return segment_abort_error(g->segment, mine, err);
 }
 
@@ -209,15 +218,9 @@ static int fail_mismatch(struct host_group *g, int32_t odd, const struct segment
     return host_group_fail_misfit(g, mine, g->members[odd], reason, err);
 }
 
-/* Relaxed: who looks on takes nothing for granted. */
 void host_group_show(struct host_group *g, const struct segment_call *call)
 {
-    struct segment_member *m = &g->slot->members[g->base.rank];
-    uint64_t words[sizeof m->seen / sizeof *m->seen];
-    memcpy(words, call, sizeof words);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        atomic_store_explicit(&m->seen[i], words[i], memory_order_relaxed);
-    }
+    segment_show(&g->slot->members[g->base.rank], call);
 }
 
 static void find_staging(struct host_group *g)

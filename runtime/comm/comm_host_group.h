@@ -68,6 +68,12 @@ void host_call_text(const struct segment_call *call, const char *group,
  * that are missing in it: their number, at most COMM_HOST_MAX_RANKS. -1: nobody waits. */
 int host_first_missing(struct segment_header *h, int32_t *ranks, struct comm_host_missing *call);
 
+/* In words, whom all wait for; returns its rank, -1 where nobody is missing. doing: what the asker
+ * waits in. */
+int32_t host_blame(struct segment_header *h, const char *const *hosts,
+                   const struct segment_call *doing, const char *group, double waited_s, char *out,
+                   size_t size);
+
 /* Waits until every member is here. -1: a member is missing at the deadline (the whole gang is
  * aborted then, with its name), or someone aborted. doing: for the error. */
 int host_group_barrier(struct host_group *g, const struct segment_call *doing, struct error *err);

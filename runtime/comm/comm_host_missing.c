@@ -14,6 +14,7 @@ struct pending {
     int32_t size;
     uint32_t next;   /* the generation that its members wait for */
     int32_t awaited; /* not in the barrier: the one member that another waits for; else -1 */
+    bool is_board;
     struct segment_call call;
     char name[COMM_HOST_NAME_MAX];
     bool background;
@@ -93,6 +94,44 @@ static bool message_in_slot(const struct segment_header *h, const struct segment
     return found;
 }
 
+/* On a board: is member i one that somebody in this call waits for? */
+static bool lacks(const struct segment_slot *slot, const struct segment_call *call, int32_t i)
+{
+    const struct segment_member *m = &slot->members[i];
+    if (call->kind != CALL_SEND && call->kind != CALL_RECV && call->kind != CALL_EXCHANGE) {
+        return atomic_load(&m->came) < call->number;
+    }
+    uint64_t peers = (uint64_t)call->offset;
+    bool takes_part = peers == 0 || (i < 64 && (peers >> i & 1));
+    return takes_part && !atomic_load(&m->is_inside);
+}
+
+static bool board_in_slot(const struct segment_header *h, const struct segment_slot *slot,
+                          int32_t rank, struct pending *out)
+{
+    int32_t size = atomic_load(&slot->size);
+    bool found = false;
+    size = size < h->num_ranks ? size : h->num_ranks;
+    for (int32_t i = 0; i < size; i++) {
+        if (!atomic_load(&slot->members[i].is_inside)) {
+            continue;
+        }
+        struct pending here;
+        bool missing = false;
+        fill_pending(&here, slot, i);
+        here.size = size;
+        here.is_board = true;
+        for (int32_t k = 0; k < size && !missing; k++) {
+            missing = lacks(slot, &here.call, k) && (rank < 0 || world_rank(h, slot, k) == rank);
+        }
+        if (missing && (!found || is_before(&here, out))) {
+            *out = here;
+            found = true;
+        }
+    }
+    return found;
+}
+
 /* Is somebody waiting in this slot's barrier, and this rank (-1: anyone) missing? */
 static bool barrier_in_slot(const struct segment_header *h, const struct segment_slot *slot,
                             int32_t rank, struct pending *out)
@@ -121,6 +160,9 @@ static bool pending_in_slot(const struct segment_header *h, const struct segment
                             int32_t rank, struct pending *out)
 {
     struct pending message;
+    if (atomic_load(&slot->is_board)) {
+        return board_in_slot(h, slot, rank, out);
+    }
     bool in_barrier = barrier_in_slot(h, slot, rank, out);
     if (message_in_slot(h, slot, rank, &message) && (!in_barrier || is_before(&message, out))) {
         *out = message;
@@ -132,6 +174,9 @@ static bool pending_in_slot(const struct segment_header *h, const struct segment
 /* Is member i one of those that are waited for? */
 static bool is_missing(const struct pending *p, int32_t i)
 {
+    if (p->is_board) {
+        return lacks(p->slot, &p->call, i);
+    }
     return p->awaited >= 0 ? i == p->awaited : !is_waiting(p->slot, i, p->next);
 }
 

@@ -166,6 +166,22 @@ void segment_futex_wake_all(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+void segment_name(struct segment_member *m, const char *name, bool background)
+{
+    snprintf(m->name, sizeof m->name, "%s", name);
+    atomic_store(&m->named, background ? SEGMENT_BACKGROUND : SEGMENT_NAMED);
+}
+
+/* Relaxed: who looks on takes nothing for granted. */
+void segment_show(struct segment_member *m, const struct segment_call *call)
+{
+    uint64_t words[sizeof m->seen / sizeof *m->seen];
+    memcpy(words, call, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        atomic_store_explicit(&m->seen[i], words[i], memory_order_relaxed);
+    }
+}
+
 void segment_ring(struct segment_member *m)
 {
     atomic_fetch_add(&m->bell, 1);

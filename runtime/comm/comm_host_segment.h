@@ -65,7 +65,7 @@ struct segment_call {
     uint32_t op;
     int32_t root;
     int64_t n;
-    int64_t offset;       /* of its buffer in the segment; -1 = elsewhere */
+    int64_t offset;       /* of its buffer in the segment; -1 = elsewhere. On a board: peers */
     uint32_t staging_idx; /* which of its staging pieces it gave to this communicator */
     uint32_t number;      /* of the communicator's calls, from 1 */
     uint64_t turn;        /* of all calls that the rank has made, from 1: the program's order */
@@ -100,12 +100,15 @@ struct segment_member {
      * has been rung since has something to do. */
     _Atomic int32_t waits_for_plus_1;
     _Atomic uint32_t heard;
+    /* On a board: collectives that it has come to, and whether it is inside its latest call. */
+    _Atomic uint32_t came, is_inside;
 };
 
 struct segment_slot {
     _Alignas(64) _Atomic uint32_t generation; /* even; bit 0 = aborted. Waited on. */
     _Atomic uint32_t sleepers;
-    _Atomic int32_t size; /* members, who are all known then; 0 = nobody has come yet */
+    _Atomic int32_t size;      /* members, who are all known then; 0 = nobody has come yet */
+    _Atomic uint32_t is_board; /* it stands for a communicator of another kind */
     _Alignas(64) _Atomic uint32_t arrived;
     _Alignas(128) struct segment_member members[]; /* by group rank */
     /* Behind them: segment_asked */
@@ -153,6 +156,10 @@ int segment_abort_error(struct segment_header *h, const char *doing, struct erro
 /* Sleeps while *word is value, until deadline_ns (monotonic). */
 void segment_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t deadline_ns);
 void segment_futex_wake_all(_Atomic uint32_t *word);
+/* What the communicator is, as this member says. */
+void segment_name(struct segment_member *m, const char *name, bool background);
+/* What it is in, for who looks on. */
+void segment_show(struct segment_member *m, const struct segment_call *call);
 /* Something has come for this member. */
 void segment_ring(struct segment_member *m);
 
