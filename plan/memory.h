@@ -23,7 +23,9 @@
 /* Small exchange areas of the communicator, beside the gradients. */
 #define MEMORY_COMM_BYTES ((int64_t)1 << 20)
 /* Numbers that all ranks sum in a step, besides one for each rank (runtime/rank/words.h). */
-#define MEMORY_WORDS 6
+#define MEMORY_WORDS 7
+/* Copies of them on the host. */
+#define MEMORY_WORD_SETS 7
 /* Every figure stops here: more than any machine has. */
 #define MEMORY_MAX_BYTES ((int64_t)1 << 58)
 

@@ -74,13 +74,21 @@ static double batch(const ModelConfig *c, const JobSpec *spec, const struct memo
            memory_piece((double)load->num_params + 8, sizeof(double));
 }
 
-/* runtime/data/packed_source.c keeps a step's rows as they were read, at most 32 MiB of them. */
-#define ROWS_BYTES (32.0 * 1024 * 1024)
+/* Two micro-batches by turns, the words of a step, the saver's one. */
+static double host(const JobSpec *spec, const struct memory_load *load)
+{
+    double words = MEMORY_WORD_SETS * (MEMORY_WORDS + (double)load->num_ranks);
+    return 2 * tokens(spec, load) + memory_piece(words, sizeof(double)) +
+           memory_piece(1, sizeof(double));
+}
+
+/* runtime/data/packed_source.c keeps two steps' rows as they were read, at most 64 MiB of them. */
+#define ROWS_BYTES (64.0 * 1024 * 1024)
 
 static double rows_heap(const JobSpec *spec, const struct memory_load *load)
 {
     const TrainingSpec *t = spec->training;
-    double rows = (double)t->global_batch_size / (double)spec->parallel->layout->data;
+    double rows = 2 * (double)t->global_batch_size / (double)spec->parallel->layout->data;
     double bytes = rows * (double)t->seq_len * 4 * sizeof(int32_t);
     return !load->packed ? 0 : bytes < ROWS_BYTES ? bytes : ROWS_BYTES;
 }
@@ -155,5 +163,5 @@ void memory_add_scratch(struct memory_parts *out, const ModelConfig *config, con
     out->workspace = workspace(config, spec, load, size);
     out->batch = batch(config, spec, load, size);
     out->heap = rows_heap(spec, load);
-    out->host = tokens(spec, load) + memory_piece(1, sizeof(double));
+    out->host = host(spec, load);
 }

@@ -227,12 +227,18 @@ static int read_window(struct loader *l, int64_t sample, int64_t at, const struc
     return 0;
 }
 
-static int read_row(struct loader *l, int64_t row, int64_t sample, int64_t at,
+/* Where row `row` of this rank's share of a step is kept. */
+static int64_t slot_of(const struct loader *l, int64_t step, int64_t row)
+{
+    return step % 2 * l->num_rows + row;
+}
+
+static int read_row(struct loader *l, int64_t slot, int64_t sample, int64_t at,
                     const struct host_batch *out, struct error *err)
 {
     size_t row_bytes = (size_t)l->seq_len * sizeof *out->ids;
     struct packed_sample packed;
-    if (packed_source_get(l->packed, row, sample, &packed, err) != 0) {
+    if (packed_source_get(l->packed, slot, sample, &packed, err) != 0) {
         return -1;
     }
     memcpy(out->ids + at, packed.ids, row_bytes);
@@ -252,7 +258,7 @@ int loader_read(struct loader *l, int64_t step, int64_t micro_batch, const struc
     for (int64_t i = 0; i < l->micro_batch_size; i++) {
         int64_t row = micro_batch * l->micro_batch_size + i, at = i * l->seq_len;
         int64_t sample = sample_of(l, step, row);
-        if ((l->packed ? read_row(l, row, sample, at, out, err)
+        if ((l->packed ? read_row(l, slot_of(l, step, row), sample, at, out, err)
                        : read_window(l, sample, at, out, err)) != 0) {
             return -1;
         }
@@ -283,7 +289,8 @@ int loader_count_own_targets(struct loader *l, int64_t step, struct loader_count
     struct loader_counts sum = {0};
     for (int64_t row = 0; row < l->num_rows; row++) {
         struct packed_sample packed;
-        if (packed_source_get(l->packed, row, sample_of(l, step, row), &packed, err) != 0) {
+        if (packed_source_get(l->packed, slot_of(l, step, row), sample_of(l, step, row), &packed,
+                              err) != 0) {
             return -1;
         }
         sum.targets += packed.num_targets;

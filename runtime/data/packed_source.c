@@ -43,7 +43,7 @@ static int set_up(struct packed_source *s, const struct packed_source_options *o
     struct row_file_options file = {.path = o->path, .roots = o->roots};
     int64_t row_bytes = LISTS * o->seq_len * (int64_t)sizeof(int32_t);
     int64_t slots = PACKED_SOURCE_CACHE_BYTES / row_bytes;
-    slots = slots > o->rows_a_step ? o->rows_a_step : slots;
+    slots = slots > 2 * o->rows_a_step ? 2 * o->rows_a_step : slots;
     s->seq_len = o->seq_len;
     s->num_slots = slots > 0 ? slots : 1;
     s->limits = (struct packed_limits){

@@ -1,12 +1,13 @@
 /* Packed rows as samples of one length: padding behind a row's documents has label -100, position
- * 0, id 0 and a segment of its own. A step's rows are read twice, to count and to train, so they
- * are kept, up to a bound: in a slot each, by their place in the rank's share of a step. */
+ * 0, id 0 and a segment of its own. A step's rows are read twice, to count (maybe in the step
+ * before) and to train, so those of two steps are kept, up to a bound: in a slot each, by their
+ * place in the rank's share of an even and an odd step. */
 #ifndef TANDEM_RUNTIME_DATA_PACKED_SOURCE_H
 #define TANDEM_RUNTIME_DATA_PACKED_SOURCE_H
 
 #include "runtime/data/row_file.h"
 
-#define PACKED_SOURCE_CACHE_BYTES ((int64_t)32 << 20)
+#define PACKED_SOURCE_CACHE_BYTES ((int64_t)64 << 20)
 
 struct packed_source;
 
@@ -31,7 +32,7 @@ int packed_source_open(struct packed_source **out, const struct packed_source_op
 void packed_source_close(struct packed_source *s);
 const char *packed_source_path(const struct packed_source *s);
 int64_t packed_source_num_rows(const struct packed_source *s);
-/* Row idx of the file, which is row `slot` of this rank's share of a step. */
+/* Row idx of the file, which is to be in `slot`: below 2 rows_a_step. */
 int packed_source_get(struct packed_source *s, int64_t slot, int64_t idx, struct packed_sample *out,
                       struct error *err);
 

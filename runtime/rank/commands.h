@@ -27,7 +27,7 @@ struct commands {
 /* Takes all commands that lie in the link, without waiting. -1: the other side is gone. */
 int commands_poll(struct commands *c, struct link *link, struct error *err);
 
-/* What is due at the end of step. A save that was asked for is due once. */
+/* What is due at the end of step, as far as is known now. A save that was asked for is due once. */
 enum boundary commands_take(struct commands *c, int64_t step);
 
 #endif

@@ -5,10 +5,12 @@
 struct feed {
     struct feed_options options;
     struct loader *loader;
-    int64_t num_tokens;     /* of a micro-batch */
-    int64_t num_parts;      /* ids, targets; packed: positions and segments, too */
-    int32_t *host, *device; /* [num_parts, num_tokens], in the order of struct host_batch */
-    struct event *copied;   /* what is in host is on the device */
+    int64_t num_tokens;      /* of a micro-batch */
+    int64_t num_parts;       /* ids, targets; packed: positions and segments, too */
+    int32_t *device;         /* [num_parts, num_tokens], in the order of struct host_batch */
+    int32_t *host[2];        /* the same, of two micro-batches by turns */
+    struct event *copied[2]; /* what is in that is on the device */
+    int turn;
 };
 
 int feed_open(struct feed **out, const struct feed_options *options, struct error *err)
@@ -32,9 +34,12 @@ int feed_open(struct feed **out, const struct feed_options *options, struct erro
     f->device = arenas_take(options->arenas, ARENA_BATCH, bytes, false, err);
     if (f->device == NULL)
         goto fail;
-    f->host = arenas_take(options->arenas, ARENA_HOST, bytes, false, err);
-    if (f->host == NULL || options->dev->ops->event_new(options->dev, &f->copied, err) != 0)
-        goto fail;
+    for (int i = 0; i < 2; i++) {
+        f->host[i] = arenas_take(options->arenas, ARENA_HOST, bytes, false, err);
+        if (f->host[i] == NULL ||
+            options->dev->ops->event_new(options->dev, &f->copied[i], err) != 0)
+            goto fail;
+    }
     *out = f;
     return 0;
 fail:
@@ -47,8 +52,9 @@ void feed_close(struct feed *f)
     if (f == NULL)
         return;
     loader_close(f->loader);
-    if (f->copied != NULL)
-        f->options.dev->ops->event_free(f->options.dev, f->copied);
+    for (int i = 0; i < 2; i++)
+        if (f->copied[i] != NULL)
+            f->options.dev->ops->event_free(f->options.dev, f->copied[i]);
     free(f);
 }
 
@@ -58,17 +64,20 @@ int feed_read(struct feed *f, int64_t step, int64_t micro_batch, struct batch *o
     struct device *dev = f->options.dev;
     int64_t n = f->num_tokens;
     bool packed = f->num_parts == 4;
+    int32_t *from = f->host[f->turn];
+    struct event *copied = f->copied[f->turn];
+    f->turn = !f->turn;
     const struct host_batch host = {
-        .ids = f->host,
-        .targets = f->host + n,
-        .positions = packed ? f->host + 2 * n : NULL,
-        .segments = packed ? f->host + 3 * n : NULL,
+        .ids = from,
+        .targets = from + n,
+        .positions = packed ? from + 2 * n : NULL,
+        .segments = packed ? from + 3 * n : NULL,
     };
-    if (dev->ops->event_sync(dev, f->copied, err) != 0 ||
+    if (dev->ops->event_sync(dev, copied, err) != 0 ||
         loader_read(f->loader, step, micro_batch, &host, err) != 0 ||
-        dev->ops->copy(dev, f->options.compute, f->device, f->host,
+        dev->ops->copy(dev, f->options.compute, f->device, from,
                        (size_t)(f->num_parts * n) * sizeof(int32_t), COPY_TO_DEVICE, err) != 0 ||
-        dev->ops->event_record(dev, f->copied, f->options.compute, err) != 0)
+        dev->ops->event_record(dev, copied, f->options.compute, err) != 0)
         return -1;
     *out = (struct batch){
         .ids = f->device,

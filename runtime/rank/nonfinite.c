@@ -76,7 +76,7 @@ static int exchange(struct rank *r, enum verdict verdict, double *verdicts, stru
     int32_t num = r->axes.num_ranks;
     for (int32_t i = 0; i < num; i++)
         verdicts[i] = i == r->idx ? (double)verdict : 0.0;
-    if (words_put(r, WORD_RANKS, verdicts, num, err) != 0 ||
+    if (words_put(r, 0, WORD_RANKS, verdicts, num, err) != 0 ||
         words_sum(r, WORD_RANKS, num, "what is not finite", err) != 0 ||
         store_wait(r->store, err) != 0)
         return -1;

@@ -11,9 +11,13 @@
 struct saver {
     struct saver_options options;
     char parent[1024];         /* JOB/ckpt */
-    struct stream *stream;     /* owned */
+    struct stream *stream;     /* owned; of the host: writes */
+    struct stream *copies;     /* owned; of the device: copies to the snapshot. The same on hosts */
+    struct event *ready;       /* compute has come to the state that is saved */
+    struct event *copied;      /* the snapshot is whole */
+    bool is_copying;           /* compute has not waited for that yet */
     struct ckpt_state state;   /* what is written: live, or the snapshot */
-    void *snapshot;            /* of the arenas; NULL = state is live */
+    void *snapshot;            /* of the arenas, on the host; NULL = state is live */
     struct flat_range *ranges; /* owned; of the snapshot's parts */
     struct ckpt_meta meta;     /* of the save under way */
     /* Written on the stream's thread, read after its sync. */
@@ -56,6 +60,21 @@ static int alloc_snapshot(struct saver *s, struct error *err)
     return 0;
 }
 
+static int open_streams(struct saver *s, struct error *err)
+{
+    struct device *dev = s->options.dev, *host = s->options.host;
+    if (host->ops->stream_new(host, STREAM_QUEUE, &s->stream, err) != 0)
+        return -1;
+    s->copies = s->stream;
+    if (dev != host && dev->ops->stream_new(dev, STREAM_QUEUE, &s->copies, err) != 0) {
+        s->copies = NULL;
+        return -1;
+    }
+    if (dev->ops->event_new(dev, &s->ready, err) != 0)
+        return -1;
+    return dev->ops->event_new(dev, &s->copied, err);
+}
+
 int saver_new(struct saver **out, const struct saver_options *options, struct error *err)
 {
     struct saver *s = calloc(1, sizeof(*s));
@@ -63,7 +82,6 @@ int saver_new(struct saver **out, const struct saver_options *options, struct er
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the saver");
     s->options = *options;
     s->state = options->live;
-    struct device *dev = options->dev;
     s->num_failed = arenas_take(options->arenas, ARENA_HOST, sizeof(*s->num_failed), false, err);
     if (s->num_failed == NULL)
         goto fail;
@@ -71,8 +89,8 @@ int saver_new(struct saver **out, const struct saver_options *options, struct er
         error_set(err, ERR_INVALID_ARGUMENT, "%s: path too long", options->job_dir);
         goto fail;
     }
-    if (dev->ops->stream_new(dev, STREAM_QUEUE, &s->stream, err) != 0 ||
-        (options->async && alloc_snapshot(s, err) != 0))
+    if (open_streams(s, err) != 0 ||
+        ((options->async || !DEVICE_IS_HOST(options->dev)) && alloc_snapshot(s, err) != 0))
         goto fail;
     *out = s;
     return 0;
@@ -85,11 +103,19 @@ void saver_free(struct saver *s)
 {
     if (s == NULL)
         return;
-    struct device *dev = s->options.dev;
+    struct device *dev = s->options.dev, *host = s->options.host;
     if (s->stream != NULL) {
-        dev->ops->stream_sync(dev, s->stream, NULL);
-        dev->ops->stream_free(dev, s->stream);
+        host->ops->stream_sync(host, s->stream, NULL);
+        host->ops->stream_free(host, s->stream);
     }
+    if (s->copies != NULL && s->copies != s->stream) {
+        dev->ops->stream_sync(dev, s->copies, NULL);
+        dev->ops->stream_free(dev, s->copies);
+    }
+    if (s->ready != NULL)
+        dev->ops->event_free(dev, s->ready);
+    if (s->copied != NULL)
+        dev->ops->event_free(dev, s->copied);
     ckpt_save_free(s->save);
     free(s->ranges);
     free(s);
@@ -128,6 +154,13 @@ static bool has_failed(struct saver *s)
         s->is_others = true;
     }
     return true;
+}
+
+/* An accelerator's copies: their stream doesn't hold up the host's. */
+static int await_copies(void *args, struct error *err)
+{
+    const struct saver *s = ((struct save_call *)args)->saver;
+    return s->options.dev->ops->event_sync(s->options.dev, s->copied, err);
 }
 
 static int write_part(void *args, struct error *err)
@@ -213,51 +246,97 @@ static int exchange(struct saver *s, struct error *err)
     return comm->ops->all_reduce(comm, s->stream, s->num_failed, 1, DTYPE_F64, COMM_SUM, err);
 }
 
+static int call(struct saver *s, device_call_fn fn, struct error *err)
+{
+    struct device *host = s->options.host;
+    struct save_call args = {.saver = s};
+    return host->ops->host_call(host, s->stream, fn, &args, sizeof(args), err);
+}
+
 static int enqueue(struct saver *s, struct error *err)
 {
-    struct device *dev = s->options.dev;
-    struct save_call call = {.saver = s};
-    if (dev->ops->host_call(dev, s->stream, write_part, &call, sizeof(call), err) != 0 ||
-        exchange(s, err) != 0 ||
-        dev->ops->host_call(dev, s->stream, seal_part, &call, sizeof(call), err) != 0 ||
-        exchange(s, err) != 0)
+    bool elsewhere = s->copies != s->stream;
+    if ((elsewhere && call(s, await_copies, err) != 0) || call(s, write_part, err) != 0 ||
+        exchange(s, err) != 0 || call(s, seal_part, err) != 0 || exchange(s, err) != 0)
         return -1;
-    return dev->ops->host_call(dev, s->stream, finish, &call, sizeof(call), err);
+    return call(s, finish, err);
 }
 
 /* ---- on the rank's thread ---------------------------------------------------------------------
  */
 
+/* One part to its copy, or back. */
 struct copy {
     struct saver *saver;
-    const struct ckpt_part *from, *to;
+    char *live, *snapshot;
+    struct stream *stream;
+    bool back;
 };
 
 static int copy_run(void *arg, int64_t to, int64_t from, int64_t numel, struct error *err)
 {
     const struct copy *c = arg;
-    struct saver *s = c->saver;
-    struct device *dev = s->options.dev;
-    size_t size = dtype_size(s->state.dtype);
-    return dev->ops->copy(dev, s->options.compute, (char *)c->to->data + (size_t)to * size,
-                          (const char *)c->from->data + (size_t)from * size, (size_t)numel * size,
-                          COPY_TO_HOST, err);
+    struct device *dev = c->saver->options.dev;
+    size_t size = dtype_size(c->saver->state.dtype), bytes = (size_t)numel * size;
+    char *live = c->live + (size_t)from * size, *snapshot = c->snapshot + (size_t)to * size;
+    return c->back ? dev->ops->copy(dev, c->stream, live, snapshot, bytes, COPY_TO_DEVICE, err)
+                   : dev->ops->copy(dev, c->stream, snapshot, live, bytes, COPY_TO_HOST, err);
 }
 
-static int copy_part(struct saver *s, const struct ckpt_part *to, const struct ckpt_part *from,
-                     struct error *err)
+static int copy_part(struct saver *s, const struct ckpt_part *live,
+                     const struct ckpt_part *snapshot, bool back, struct error *err)
 {
-    struct copy c = {s, from, to};
-    return from->data == NULL ? 0 : ckpt_copy_each(&s->options.live, from, copy_run, &c, err);
+    struct copy c = {s, live->data, snapshot->data, back ? s->options.compute : s->copies, back};
+    return live->data == NULL ? 0 : ckpt_copy_each(&s->options.live, live, copy_run, &c, err);
 }
 
+static int copy_parts(struct saver *s, bool moments, bool back, struct error *err)
+{
+    const struct ckpt_state *live = &s->options.live, *to = &s->state;
+    if (copy_part(s, &live->weights, &to->weights, back, err) != 0)
+        return -1;
+    if (!moments)
+        return 0;
+    if (copy_part(s, &live->exp_avg, &to->exp_avg, back, err) != 0)
+        return -1;
+    return copy_part(s, &live->exp_avg_sq, &to->exp_avg_sq, back, err);
+}
+
+/* Behind what compute has been given so far, and beside what comes. */
 static int take_snapshot(struct saver *s, struct error *err)
 {
-    const struct ckpt_state *live = &s->options.live;
-    if (copy_part(s, &s->state.weights, &live->weights, err) != 0 ||
-        copy_part(s, &s->state.exp_avg, &live->exp_avg, err) != 0)
+    struct device *dev = s->options.dev;
+    if (dev->ops->event_record(dev, s->ready, s->options.compute, err) != 0 ||
+        dev->ops->stream_wait(dev, s->copies, s->ready, err) != 0 ||
+        copy_parts(s, true, false, err) != 0 ||
+        dev->ops->event_record(dev, s->copied, s->copies, err) != 0)
         return -1;
-    return copy_part(s, &s->state.exp_avg_sq, &live->exp_avg_sq, err);
+    s->is_copying = true;
+    return 0;
+}
+
+int saver_let_change(struct saver *s, struct error *err)
+{
+    if (!s->is_copying)
+        return 0;
+    struct device *dev = s->options.dev;
+    s->is_copying = false;
+    return dev->ops->stream_wait(dev, s->options.compute, s->copied, err);
+}
+
+const struct ckpt_state *saver_image(const struct saver *s)
+{
+    return DEVICE_IS_HOST(s->options.dev) ? &s->options.live : &s->state;
+}
+
+int saver_put_back(struct saver *s, bool moments, struct error *err)
+{
+    struct device *dev = s->options.dev;
+    if (DEVICE_IS_HOST(dev))
+        return 0;
+    if (copy_parts(s, moments, true, err) != 0)
+        return -1;
+    return dev->ops->stream_sync(dev, s->options.compute, err);
 }
 
 int saver_start(struct saver *s, const struct ckpt_meta *meta, struct error *err)
@@ -265,29 +344,29 @@ int saver_start(struct saver *s, const struct ckpt_meta *meta, struct error *err
     if (saver_wait(s, false, err) != 0)
         return -1;
     struct device *dev = s->options.dev;
-    if ((s->snapshot != NULL && take_snapshot(s, err) != 0) ||
-        dev->ops->stream_sync(dev, s->options.compute, err) != 0)
-        return -1;
     s->meta = *meta;
     s->failure = (struct error){0};
     s->is_others = false;
+    if ((s->snapshot != NULL ? take_snapshot(s, err)
+                             : dev->ops->stream_sync(dev, s->options.compute, err)) != 0)
+        return -1;
     if (enqueue(s, err) != 0)
         return error_wrap(err, "checkpoint of step %lld", (long long)meta->step);
-    return s->snapshot != NULL ? 0 : saver_wait(s, false, err);
+    return s->options.async ? 0 : saver_wait(s, false, err);
 }
 
 /* Who has failed leaves with its reason, to which those who only heard of it give way: they meet
  * where it won't come, and go down with its words. */
 static int give_way(struct saver *s, struct error *err)
 {
-    struct device *dev = s->options.dev;
-    return exchange(s, err) != 0 || dev->ops->stream_sync(dev, s->stream, err) != 0 ? -1 : 0;
+    struct device *host = s->options.host;
+    return exchange(s, err) != 0 || host->ops->stream_sync(host, s->stream, err) != 0 ? -1 : 0;
 }
 
 int saver_wait(struct saver *s, bool must_hold, struct error *err)
 {
-    struct device *dev = s->options.dev;
-    if (dev->ops->stream_sync(dev, s->stream, err) != 0)
+    struct device *host = s->options.host;
+    if (host->ops->stream_sync(host, s->stream, err) != 0)
         return error_wrap(err, "checkpoint of step %lld", (long long)s->meta.step);
     if (!must_hold || s->failure.code == ERR_OK)
         return 0;

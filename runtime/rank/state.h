@@ -18,15 +18,23 @@
 #include "runtime/rank/report.h"
 #include "runtime/rank/save.h"
 
+/* Numbers on their way from compute to the host (words.h). */
+struct reading {
+    double *words;         /* pinned memory of the host */
+    struct event *arrived; /* owned */
+};
+
 struct rank {
     const struct rank_options *options; /* borrowed */
     const Plan *plan;                   /* borrowed */
     const Stage *stage;                 /* this rank's, in plan */
     int32_t idx;
 
-    struct device *dev;
+    struct device *dev;  /* where it computes */
+    struct device *host; /* of host memory and background work; the same where that computes */
     const struct kernels *kernels;
     struct stream *compute;
+    bool late; /* compute runs behind its caller: what a step came to is read in the next one */
     struct comm_host_world *host_world; /* NULL with one rank */
     struct comm_world *world;           /* what trains talks in this one; NULL with one rank */
     const char *hosts[COMM_HOST_MAX_RANKS];
@@ -40,14 +48,20 @@ struct rank {
     struct model *model;
     void **grads_at; /* by bucket: where its gradients lie whole just now; NULL = nowhere */
     double *words;   /* device memory, [WORD_RANKS + ranks] */
-    double *said;    /* owned; the same on the host: what words_put has still to bring there */
+    double *said[2]; /* the same on the host, of even and odd steps: see words.h */
+    struct reading of_steps[2], of_counts[2], at_once;
 
     struct feed *feed;
     struct saver *saver;
     struct report *report;
     struct commands commands;
 
-    int64_t step; /* finished optimizer steps */
+    int64_t step;       /* finished optimizer steps */
+    int64_t first_step; /* of this attempt */
+    int64_t read_ns;    /* when the last step was read */
+    /* A step whose data is wrong, as its count found ahead of it; 0 = none. */
+    int64_t bad_count_step;
+    struct error bad_count;
 };
 
 #endif

@@ -6,6 +6,7 @@
 #include "plan/schedule.h"
 #include "plan/spec_check.h"
 #include "runtime/optim/lr.h"
+#include "runtime/rank/count.h"
 #include "runtime/rank/measure.h"
 #include "runtime/rank/nonfinite.h"
 #include "runtime/rank/words.h"
@@ -13,47 +14,24 @@
 /* ---- the parts of a step ----------------------------------------------------------------------
  */
 
-/* Tensor ranks read the same rows and come to the same loss: one of them counts. */
-static bool speaks_for_its_rows(const struct rank *r)
-{
-    return r->axes.coord.tensor == 0;
-}
-
-/* Zero gradients, zero loss, the word for this step's end. */
+/* Zero gradients, zero loss, what rank 0 decides. Late, all have read it when the next step has
+ * been enqueued: so it is about that one's end. */
 static int begin_step(struct rank *r, struct step *s, struct error *err)
 {
     const TrainingSpec *training = r->plan->spec->training;
     double words[NUM_STEP_WORDS] = {0};
     s->dloss = 1.0 / ((double)training->global_batch_size * (double)training->seq_len);
-    if (r->idx == 0)
+    if (r->idx == 0 && (!r->late || trainer_is_first(r, s)))
         words[WORD_BOUNDARY] = (double)commands_take(&r->commands, s->number);
+    if (r->idx == 0 && r->late)
+        words[WORD_NEXT] = (double)commands_take(&r->commands, s->number + 1);
     if (store_begin_step(r->store, err) != 0)
         return -1;
-    return words_put(r, WORD_LOSS, words, NUM_STEP_WORDS, err);
+    return words_put(r, s->number, WORD_LOSS, words, NUM_STEP_WORDS, err);
 }
 
-/* Where data can have ignored targets. */
-static int count_targets(struct rank *r, struct step *s, struct error *err)
-{
-    struct loader *loader = feed_loader(r->feed);
-    struct loader_counts own = {0};
-    double counts[NUM_COUNTS];
-    if (speaks_for_its_rows(r) && loader_count_own_targets(loader, s->number, &own, err) != 0)
-        return -1;
-    counts[0] = (double)own.targets;
-    counts[1] = (double)own.tokens;
-    counts[2] = (double)own.attended;
-    if (words_put(r, WORD_TARGETS, counts, NUM_COUNTS, err) != 0 ||
-        words_sum(r, WORD_TARGETS, NUM_COUNTS, "counted targets", err) != 0 ||
-        store_wait(r->store, err) != 0 || words_get(r, WORD_TARGETS, counts, NUM_COUNTS, err) != 0)
-        return -1;
-    if (counts[0] == 0.0)
-        return loader_no_targets(loader, s->number, err);
-    s->dloss = 1.0 / counts[0];
-    s->result.tokens = counts[1];
-    s->result.attended = counts[2];
-    return 0;
-}
+/* ---- passes, sums, the end of a step ----------------------------------------------------------
+ */
 
 static int forward(struct rank *r, const struct step *s, const Action *a, struct error *err)
 {
@@ -77,7 +55,7 @@ static int backward(struct rank *r, const Action *a, struct error *err)
 
 static int reduce_loss(struct rank *r, struct error *err)
 {
-    if (!speaks_for_its_rows(r) && words_clear(r, WORD_LOSS, 1, err) != 0)
+    if (!trainer_speaks_for_its_rows(r) && words_clear(r, WORD_LOSS, 1, err) != 0)
         return -1;
     return words_sum(r, WORD_LOSS, NUM_STEP_WORDS, "loss", err);
 }
@@ -93,25 +71,22 @@ static int show_gradients(struct rank *r, int64_t step, struct error *err)
     return 0;
 }
 
-static int measure_norm(struct rank *r, struct step *s, struct error *err)
+/* The norm is made of the whole step's sums; a loss that isn't finite stops the weights, too. */
+static int begin_norm(struct rank *r, const struct step *s, struct error *err)
 {
-    double words[NUM_STEP_WORDS];
+    struct reading *to = &r->of_steps[s->number % 2];
     if (store_norm(r->store, &r->words[WORD_LOSS], err) != 0 ||
-        r->dev->ops->copy(r->dev, r->compute, &s->result.grad_norm, store_norm_words(r->store),
-                          sizeof(double), COPY_TO_HOST, err) != 0 ||
-        words_get(r, WORD_LOSS, words, NUM_STEP_WORDS, err) != 0)
+        words_send(r, to, 0, &r->words[WORD_LOSS], NUM_STEP_WORDS, err) != 0 ||
+        words_send(r, to, READ_NORM, store_norm_words(r->store), 1, err) != 0)
         return -1;
-    s->result.loss = words[WORD_LOSS] * s->dloss;
-    s->boundary = (enum boundary)words[WORD_BOUNDARY];
-    if (!isfinite(s->result.loss) || !isfinite(s->result.grad_norm))
-        return nonfinite_explain(r, s, err);
     return show_gradients(r, s->number, err);
 }
 
 static int update_weights(struct rank *r, struct step *s, struct error *err)
 {
-    const TrainingSpec *training = r->plan->spec->training;
-    s->result.lr = lr_at(training, r->plan->total_steps, s->number);
+    s->result.lr = lr_at(r->plan->spec->training, r->plan->total_steps, s->number);
+    if (saver_let_change(r->saver, err) != 0)
+        return -1;
     return store_optimizer_step(r->store, s->number, s->result.lr, err);
 }
 
@@ -142,7 +117,7 @@ int trainer_action(struct rank *r, struct step *s, const Action *a, struct error
     case ACTION_WAIT_REDUCES:
         return store_wait(r->store, err);
     case ACTION_NORM:
-        return measure_norm(r, s, err);
+        return begin_norm(r, s, err);
     case ACTION_OPTIMIZER:
         return update_weights(r, s, err);
     default:
@@ -150,27 +125,85 @@ int trainer_action(struct rank *r, struct step *s, const Action *a, struct error
     }
 }
 
-static int run_step(struct rank *r, struct step *s, struct error *err)
+static int enqueue_step(struct rank *r, struct step *s, struct error *err)
 {
-    int64_t begin_ns = clock_mono_ns();
+    s->begin_ns = clock_mono_ns();
     if (begin_step(r, s, err) != 0)
         return error_wrap(err, "step %lld", (long long)s->number);
     struct schedule_walk walk = {.stage = r->stage};
     for (Action a; schedule_next(&walk, &a);)
         if (trainer_action(r, s, &a, err) != 0)
             return error_wrap(err, "step %lld", (long long)s->number);
-    s->result.duration_ns = clock_mono_ns() - begin_ns;
+    return words_sent(r, &r->of_steps[s->number % 2], err);
+}
+
+/* ---- its outcome ------------------------------------------------------------------------------
+ */
+
+/* Waits for it. A step lasts from its beginning or, where that lay in the step before, from that
+ * one's end. */
+static int read_step(struct rank *r, struct step *s, struct error *err)
+{
+    const struct reading *from = &r->of_steps[s->number % 2];
+    if (words_arrive(r, &r->of_steps[s->number % 2], err) != 0)
+        return -1;
+    int64_t now_ns = clock_mono_ns();
+    s->result.duration_ns = now_ns - (s->begin_ns > r->read_ns ? s->begin_ns : r->read_ns);
+    r->read_ns = now_ns;
+    s->result.loss = from->words[WORD_LOSS] * s->dloss;
+    s->result.grad_norm = from->words[READ_NORM];
+    s->boundary = (enum boundary)from->words[WORD_BOUNDARY];
+    s->next_boundary = (enum boundary)from->words[WORD_NEXT];
     return 0;
 }
 
-/* Starts a checkpoint where one is due after step s. */
-static int save_if_due(struct rank *r, const struct step *s, struct error *err)
+static bool is_finite(const struct step *s)
+{
+    return isfinite(s->result.loss) && isfinite(s->result.grad_norm);
+}
+
+/* Behind the first step of an attempt all that a step takes has been taken. */
+static int tell_memory(struct rank *r, struct error *err)
+{
+    MemoryUse use;
+    measure_memory(r, &use);
+    measure_log(&use);
+    return report_memory(r->report, r->step, &use, err);
+}
+
+/* All ranks come to the same numbers, so all go on, or all look for what was wrong. */
+static int finish_step(struct rank *r, struct step *s, struct error *err)
+{
+    if (read_step(r, s, err) != 0 || (!is_finite(s) && nonfinite_explain(r, s, err) != 0))
+        return error_wrap(err, "step %lld", (long long)s->number);
+    r->step = s->number;
+    if (report_step(r->report, s->number, &s->result, err) != 0)
+        return -1;
+    return trainer_is_first(r, s) ? tell_memory(r, err) : 0;
+}
+
+/* The step behind it could not be enqueued: what it came to is told none the less, where it has
+ * come to its end. */
+static void tell_last(struct rank *r, struct step *s)
+{
+    struct error err;
+    if (s->number > 0 && read_step(r, s, &err) == 0 && is_finite(s))
+        report_step(r->report, s->number, &s->result, &err);
+}
+
+/* ---- between steps ----------------------------------------------------------------------------
+ */
+
+/* Does the plan say that the ranks save behind it? */
+static bool is_planned_save(const struct rank *r, const struct step *s)
 {
     int64_t interval = spec_checkpoint_interval(r->plan->spec);
-    bool due = s->boundary != BOUNDARY_NONE || s->number == r->plan->total_steps ||
-               (interval > 0 && s->number % interval == 0);
-    if (!due)
-        return 0;
+    return s->number == r->plan->total_steps || (interval > 0 && s->number % interval == 0);
+}
+
+/* Starts a checkpoint of the state behind step s, the last that was enqueued. */
+static int save(struct rank *r, const struct step *s, struct error *err)
+{
     const TrainingSpec *training = r->plan->spec->training;
     struct ckpt_meta meta = {
         .step = s->number,
@@ -197,41 +230,54 @@ static int show_state(struct rank *r, struct error *err)
     return 0;
 }
 
-/* Behind the first step of an attempt all that a step takes has been taken. */
-static int tell_memory(struct rank *r, struct error *err)
-{
-    MemoryUse use;
-    measure_memory(r, &use);
-    measure_log(&use);
-    return report_memory(r->report, r->step, &use, err);
-}
-
-static void show_memory(struct rank *r)
+static void show_memory(struct rank *r, int64_t step)
 {
     const struct rank_observer *o = r->options->observer;
     MemoryUse use;
     if (o == NULL || o->memory == NULL)
         return;
     measure_memory(r, &use);
-    o->memory(o->arg, r->idx, r->step, r->arenas, &use);
+    o->memory(o->arg, r->idx, step, r->arenas, &use);
+}
+
+/* Enqueues the next step, then finishes the one before it (*before), and itself where something
+ * waits for that; else it becomes *before. */
+static int run_step(struct rank *r, struct step *s, struct step *before, bool *stop,
+                    struct error *err)
+{
+    if (enqueue_step(r, s, err) != 0) {
+        tell_last(r, before);
+        return -1;
+    }
+    if (before->number > 0 && finish_step(r, before, err) != 0)
+        return -1;
+    enum boundary due = before->next_boundary;
+    *before = *s;
+    if (r->late && !trainer_is_first(r, s) && !is_planned_save(r, s) && due == BOUNDARY_NONE)
+        return 0;
+    if (finish_step(r, s, err) != 0)
+        return -1;
+    *before = (struct step){.next_boundary = s->next_boundary};
+    due = r->late && !trainer_is_first(r, s) ? due : s->boundary;
+    *stop = due == BOUNDARY_STOP;
+    return due != BOUNDARY_NONE || is_planned_save(r, s) ? save(r, s, err) : 0;
 }
 
 int trainer_run(struct rank *r, bool *paused, struct error *err)
 {
-    int64_t first = r->step + 1;
-    *paused = false;
-    while (r->step < r->plan->total_steps && !*paused) {
-        struct step s = {.number = r->step + 1};
+    struct step before = {0};
+    bool stop = false;
+    int64_t last = r->plan->total_steps;
+    r->first_step = r->step + 1;
+    for (int64_t n = r->first_step; n <= last && !stop; n++) {
+        struct step s = {.number = n};
         if (commands_poll(&r->commands, r->options->link, err) != 0 ||
-            report_phase(r->report, r->step, "train", err) != 0 || run_step(r, &s, err) != 0)
+            report_phase(r->report, r->step, "train", err) != 0 ||
+            run_step(r, &s, &before, &stop, err) != 0)
             return -1;
-        r->step = s.number;
-        if (report_step(r->report, s.number, &s.result, err) != 0 ||
-            (s.number == first && tell_memory(r, err) != 0) || save_if_due(r, &s, err) != 0)
-            return -1;
-        show_memory(r);
-        *paused = s.boundary == BOUNDARY_STOP && s.number < r->plan->total_steps;
+        show_memory(r, n);
     }
+    *paused = stop && r->step < last;
     if (show_state(r, err) != 0)
         return -1;
     return saver_wait(r->saver, true, err);

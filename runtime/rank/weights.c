@@ -41,9 +41,8 @@ static void set_aside(const char *dir, const char *why)
 
 static int resume(struct rank *r, const char *dir, struct error *err)
 {
-    struct ckpt_state state = weights_state(r);
     struct ckpt_meta meta;
-    if (ckpt_load_share(dir, &state, &meta, r->idx, r->axes.num_ranks, err) != 0) {
+    if (ckpt_load_share(dir, saver_image(r->saver), &meta, r->idx, r->axes.num_ranks, err) != 0) {
         /* Also a file that isn't there. Else every restart would meet the same again. */
         if (err->code == ERR_DATA_LOSS || err->code == ERR_NOT_FOUND) {
             set_aside(dir, err->text);
@@ -62,23 +61,27 @@ static int resume(struct rank *r, const char *dir, struct error *err)
 }
 
 /* What is trained: the weights, or their masters. */
-static int fill(struct rank *r, struct error *err)
+static int fill(struct rank *r, const char *resume_dir, struct error *err)
 {
-    const char *resume_dir = r->options->start->start->resume_dir;
-    if (resume_dir != NULL && resume_dir[0] != '\0')
+    if (resume_dir != NULL)
         return resume(r, resume_dir, err);
-    struct ckpt_state state = weights_state(r);
+    const struct ckpt_state *image = saver_image(r->saver);
     const ModelFacts *model = r->plan->model;
     struct roots roots = wiring_roots(r);
     if (model->path != NULL && model->path[0] != '\0')
-        return ckpt_load_hf(&roots, model->path, &state, err);
-    ckpt_init_random(&state, r->plan->spec->model->init_seed);
+        return ckpt_load_hf(&roots, model->path, image, err);
+    ckpt_init_random(image, r->plan->spec->model->init_seed);
     return 0;
 }
 
 int weights_fill(struct rank *r, struct error *err)
 {
-    return fill(r, err) == 0 ? store_publish(r->store, err) : -1;
+    const char *resume_dir = r->options->start->start->resume_dir;
+    if (resume_dir != NULL && resume_dir[0] == '\0')
+        resume_dir = NULL;
+    if (fill(r, resume_dir, err) != 0 || saver_put_back(r->saver, resume_dir != NULL, err) != 0)
+        return -1;
+    return store_publish(r->store, err);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 
 #include "runtime/rank/state.h"
 
-/* The live buffers, as checkpoints see them. Borrows from the store. */
+/* The live buffers, as checkpoints see them, in the device's memory. Borrows from the store. */
 struct ckpt_state weights_state(const struct rank *r);
 /* From a checkpoint (then r->step is its), a Hugging Face folder, or the seed. */
 int weights_fill(struct rank *r, struct error *err);

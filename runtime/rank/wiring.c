@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/memory.h"
 #include "plan/mesh.h"
 #include "plan/plan.h"
 #include "plan/spec_check.h"
@@ -42,6 +41,8 @@ static int open_device(struct rank *r, struct error *err)
                                       .num_threads = r->plan->threads_per_rank};
     if (kernels_open(&options, &r->dev, &r->kernels, err) != 0)
         return -1;
+    r->host = r->dev;
+    r->late = r->options->queued_compute || !DEVICE_IS_HOST(r->dev);
     enum stream_kind kind = r->options->queued_compute ? STREAM_QUEUE : STREAM_INLINE;
     return r->dev->ops->stream_new(r->dev, kind, &r->compute, err);
 }
@@ -65,7 +66,7 @@ static int open_axes(struct rank *r, struct error *err)
     struct axes_means means = {.world = r->world,
                                .dev = r->dev,
                                .host_world = comm_host_as_world(r->host_world),
-                               .host = r->dev};
+                               .host = r->host};
     return axes_open(&r->axes, plan, r->idx, &means, err);
 }
 
@@ -89,17 +90,10 @@ static int open_store(struct rank *r, struct error *err)
     return store_new(&r->store, &options, err);
 }
 
-_Static_assert(WORD_RANKS <= MEMORY_WORDS, "the plan counts the words of a step");
-
-static int open_words(struct rank *r, struct error *err)
+static int open_buckets(struct rank *r, struct error *err)
 {
-    size_t bytes = (size_t)(WORD_RANKS + r->axes.num_ranks) * sizeof(*r->words);
-    r->words = arenas_take(r->arenas, ARENA_WORDS, bytes, true, err);
-    if (r->words == NULL)
-        return -1;
-    r->said = calloc(1, bytes);
     r->grads_at = calloc(r->stage->n_buckets, sizeof(*r->grads_at));
-    if (r->said == NULL || r->grads_at == NULL)
+    if (r->grads_at == NULL)
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the list of buckets");
     return 0;
 }
@@ -181,6 +175,7 @@ static int open_saver(struct rank *r, struct error *err)
     const CheckpointSpec *checkpoint = r->plan->spec->checkpoint;
     struct saver_options options = {
         .dev = r->dev,
+        .host = r->host,
         .compute = r->compute,
         .arenas = r->arenas,
         .comm = r->axes.save,
@@ -201,8 +196,8 @@ int wiring_open(struct rank *r, struct error *err)
 {
     if (find_place(r, err) != 0 || open_device(r, err) != 0 || open_axes(r, err) != 0 ||
         arenas_open(&r->arenas, r->plan->memory, r->dev, r->world, err) != 0 ||
-        open_store(r, err) != 0 || open_words(r, err) != 0 || open_feed(r, err) != 0 ||
-        open_model(r, err) != 0 || open_saver(r, err) != 0)
+        open_store(r, err) != 0 || words_open(r, err) != 0 || open_buckets(r, err) != 0 ||
+        open_feed(r, err) != 0 || open_model(r, err) != 0 || open_saver(r, err) != 0)
         return -1;
     store_bind(r->store, bind_weights, bind_grads, r);
     return 0;
@@ -218,9 +213,10 @@ void wiring_close(struct rank *r)
     store_free(r->store);
     model_free(r->model);
     feed_close(r->feed);
+    if (r->dev != NULL)
+        words_close(r);
     axes_close(&r->axes);
     free(r->grads_at);
-    free(r->said);
     arenas_free(r->arenas);
     if (r->dev != NULL && r->compute != NULL)
         r->dev->ops->stream_free(r->dev, r->compute);
