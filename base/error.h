@@ -51,7 +51,7 @@ int error_wrap(struct error *err, const char *fmt, ...) __attribute__((format(pr
 /* "INVALID_ARGUMENT" and so on. */
 const char *error_code_name(enum error_code code);
 
-_Noreturn void error_assert_failed(const char *cond, const char *file, int line);
+__attribute__((noreturn)) void error_assert_failed(const char *cond, const char *file, int line);
 
 #define ASSERT(cond) ((cond) ? (void)0 : error_assert_failed(#cond, __FILE__, __LINE__))
 

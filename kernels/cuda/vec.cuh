@@ -43,6 +43,65 @@ template <class T, int N> static __device__ __forceinline__ void vec_store(T *p,
     *reinterpret_cast<vec<T, N> *>(p) = x;
 }
 
+/* N numbers are read and written in pieces of 16 bytes, or at once where they have fewer. */
+template <class T, int N> struct vec_piece {
+    static constexpr int value = N * sizeof(T) > 16 ? (int)(16 / sizeof(T)) : N;
+};
+
+template <class T, int N> static __device__ __forceinline__ void cu_load(float (&f)[N], const T *p)
+{
+    constexpr int piece = vec_piece<T, N>::value;
+#pragma unroll
+    for (int i = 0; i < N; i += piece) {
+        vec<T, piece> x = vec_load<T, piece>(p + i);
+#pragma unroll
+        for (int j = 0; j < piece; j++) {
+            f[i + j] = cu_float(x.v[j]);
+        }
+    }
+}
+
+template <int N> static __device__ __forceinline__ void cu_store(float *p, const float (&f)[N])
+{
+    constexpr int piece = vec_piece<float, N>::value;
+#pragma unroll
+    for (int i = 0; i < N; i += piece) {
+        vec<float, piece> x;
+#pragma unroll
+        for (int j = 0; j < piece; j++) {
+            x.v[j] = f[i + j];
+        }
+        vec_store<float, piece>(p + i, x);
+    }
+}
+
+/* Two are rounded by one instruction. */
+template <int N>
+static __device__ __forceinline__ void cu_store(__nv_bfloat16 *p, const float (&f)[N])
+{
+    constexpr int piece = vec_piece<__nv_bfloat16, N>::value;
+#pragma unroll
+    for (int i = 0; i < N; i += piece) {
+        vec<__nv_bfloat16, piece> x;
+#pragma unroll
+        for (int j = 0; j + 1 < piece; j += 2) {
+            __nv_bfloat162 two = __floats2bfloat162_rn(f[i + j], f[i + j + 1]);
+            x.v[j] = two.x;
+            x.v[j + 1] = two.y;
+        }
+        if (piece % 2) {
+            x.v[piece - 1] = __float2bfloat16(f[i + piece - 1]);
+        }
+        vec_store<__nv_bfloat16, piece>(p + i, x);
+    }
+}
+
+/* Host: is p aligned for N numbers at a time? NULL is. */
+template <class T, int N> static inline bool vec_aligned(const T *p)
+{
+    return (uintptr_t)p % (vec_piece<T, N>::value * sizeof(T)) == 0;
+}
+
 /* Host: can rows of `stride` numbers from p on be read 16 bytes at a time? */
 template <class T> static inline bool vec_fits(const T *p, int64_t stride)
 {

@@ -33,7 +33,9 @@ foreach(variant ${cusim_variants})
 endforeach()
 
 cusim_test(cusim_engine_test engine_test.c right.cu)
-cusim_test(cusim_kernels_test kernels_test.c)
+foreach(kernels norm step)
+  cusim_test(cusim_${kernels}_test ${kernels}_test.c)
+endforeach()
 cusim_test(cusim_streams_test streams_test.c right.cu)
 if(cusim_has_cublaslt)
   cusim_test(cusim_cublaslt_test cublaslt_test.c)
@@ -43,9 +45,9 @@ if(cusim_has_nccl)
 endif()
 
 # The host must not reach into device memory: here it can't.
-if(TARGET cusim_kernels_test_plain)
-  add_test(NAME cusim_kernels_test_protected COMMAND cusim_kernels_test_plain)
-  set_tests_properties(cusim_kernels_test_protected PROPERTIES LABELS "cusim;threads"
+if(TARGET cusim_step_test_plain)
+  add_test(NAME cusim_step_test_protected COMMAND cusim_step_test_plain)
+  set_tests_properties(cusim_step_test_protected PROPERTIES LABELS "cusim;threads"
     ENVIRONMENT CUSIM_PROTECT=1)
 endif()
 
