@@ -38,6 +38,12 @@ static bool is_latency(double x)
     return x >= 0 && x <= 1e6;
 }
 
+static bool is_capability(int32_t x)
+{
+    return x == 0 || (x >= 10 && x <= 9999);
+}
+
+static const char capability_rule[] = "0 (not known), or ten times it: 80 = 8.0";
 static const char rate_rule[] = "0 (not known), or 1 to 1e24";
 static const char latency_rule[] = "0 to 1e6 seconds";
 
@@ -68,6 +74,9 @@ static int check_device(const char *path, const DeviceInfo *d, struct error *err
     }
     if (d->mem_bytes < 0) {
         return refuse(err, path, "mem_bytes", "can't be negative");
+    }
+    if (!is_capability(d->compute_capability)) {
+        return refuse(err, path, "compute_capability", capability_rule);
     }
     const struct {
         const char *field;
@@ -212,7 +221,9 @@ static int check_type(const ClusterSpec *c, size_t place, struct error *err)
     if (!is_latency(t->domain_latency_s)) {
         return refuse(err, path, "domain_latency_s", latency_rule);
     }
-    return 0;
+    return is_capability(t->compute_capability)
+               ? 0
+               : refuse(err, path, "compute_capability", capability_rule);
 }
 
 static int check_link(const ClusterSpec *c, size_t place, struct error *err)

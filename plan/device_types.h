@@ -12,6 +12,11 @@
  * figures are set to 0, not known. */
 bool device_types_fill(DeviceType *t);
 bool device_types_known(const char *name);
+/* Ten times the compute capability of a card of that name: also of those from before bf16, which
+ * have no figures here ("tesla-v100-sxm2-16gb", "geforce-rtx-2080-ti"). 0 = not known. */
+int32_t device_types_capability(const char *name);
+/* From here on (8.0, A100) cards compute in bf16. */
+#define DEVICE_TYPES_BF16 80
 /* NULL behind the last. */
 extern const char *const device_types_names[];
 

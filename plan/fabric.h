@@ -41,6 +41,7 @@ struct fabric_type {
     double peak_fp32, peak_fp64, peak_bf16; /* FLOP/s; 0 = not known */
     double domain_bytes_per_s, domain_latency_s;
     double mem_bytes_per_s;
+    int32_t capability; /* ten times the compute capability; 0 = not known */
     bool is_cpu;
 };
 

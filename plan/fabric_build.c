@@ -65,6 +65,7 @@ static void fill_type(struct fabric_type *t, const ClusterSpec *spec)
     t->domain_bytes_per_s = figures.domain_bytes_per_s;
     t->domain_latency_s = figures.domain_latency_s;
     t->mem_bytes_per_s = figures.mem_bytes_per_s;
+    t->capability = figures.compute_capability;
     t->is_cpu = strcmp(t->name, "cpu") == 0;
 }
 
@@ -87,6 +88,10 @@ static void use_measured(struct fabric_type *types, const struct name_table *nam
             least(&t->peak_fp32, d->peak_flops_fp32);
             least(&t->peak_fp64, d->peak_flops_fp64);
             least(&t->peak_bf16, d->peak_flops_bf16);
+            if (d->compute_capability > 0 &&
+                (t->capability == 0 || d->compute_capability < t->capability)) {
+                t->capability = d->compute_capability;
+            }
         }
     }
     for (int32_t i = 0; i < names->num; i++) {
@@ -94,6 +99,7 @@ static void use_measured(struct fabric_type *types, const struct name_table *nam
         t->peak_fp32 = t->peak_fp32 > 0 ? t->peak_fp32 : m->peak_fp32;
         t->peak_fp64 = t->peak_fp64 > 0 ? t->peak_fp64 : m->peak_fp64;
         t->peak_bf16 = t->peak_bf16 > 0 ? t->peak_bf16 : m->peak_bf16;
+        t->capability = m->capability > 0 ? m->capability : t->capability;
     }
 }
 

@@ -44,9 +44,13 @@ static int64_t to_bytes(double bytes)
     return bytes < (double)MEMORY_MAX_BYTES ? (int64_t)bytes : MEMORY_MAX_BYTES;
 }
 
-/* As the saver does it: no copy where the only checkpoint is the last. */
-static bool has_snapshot(const JobSpec *spec)
+/* As the saver does it: no copy where the only checkpoint is the last. Of GPUs' memory there always
+ * is one, through which it is filled and saved. */
+static bool has_snapshot(const JobSpec *spec, const struct memory_load *load)
 {
+    if (load->gpu && load->backend) {
+        return true;
+    }
     return spec->checkpoint && spec->checkpoint->async && spec_checkpoint_interval(spec) != 0;
 }
 
@@ -100,7 +104,7 @@ static void add_state(struct memory_parts *out, const struct memory_load *load, 
     out->exp_avg = out->exp_avg_sq = owned * moment;
     out->masters = has_masters(t) ? owned * full : 0;
     /* Saved is what the rank owns, in full precision. */
-    out->snapshot = has_snapshot(spec) ? owned * (full + 2 * moment) : 0;
+    out->snapshot = has_snapshot(spec, load) ? owned * (full + 2 * moment) : 0;
 }
 
 void memory_parts_of(struct memory_parts *out, const ModelConfig *config, const JobSpec *spec,
@@ -119,7 +123,7 @@ static double sum_of(const struct memory_parts *p)
 {
     return p->weights + p->grads + p->exp_avg + p->exp_avg_sq + p->masters + p->weight_slots +
            p->grad_slots + p->activations + p->backward + p->logits + p->summed + p->words +
-           p->staging + p->workspace + p->batch + p->host + p->snapshot;
+           p->staging + p->workspace + p->batch;
 }
 
 /* A part that may be none is left out then. */
@@ -134,8 +138,10 @@ void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSp
 {
     struct memory_parts p;
     memory_parts_of(&p, config, spec, load);
+    /* A GPU holds neither the batch as it is read nor a checkpoint's copy. */
     double fixed = load->gpu ? (double)MEMORY_FIXED_GPU_BYTES + sum_of(&p) * MEMORY_FRAGMENTATION
                              : (double)MEMORY_FIXED_BYTES + p.heap;
+    double host = p.host + p.snapshot;
     memory_estimate__init(out);
     out->has_params_bytes = out->has_grads_bytes = out->has_optimizer_bytes = 1;
     out->has_activations_bytes = out->has_logits_bytes = out->has_overhead_bytes = 1;
@@ -150,9 +156,15 @@ void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSp
     put(&out->gathered_bytes, &out->has_gathered_bytes, p.weight_slots + p.grad_slots);
     put(&out->backward_bytes, &out->has_backward_bytes, p.backward);
     put(&out->exchange_bytes, &out->has_exchange_bytes, p.summed + p.words + p.staging);
-    put(&out->workspace_bytes, &out->has_workspace_bytes, p.workspace + p.batch + p.host);
+    put(&out->workspace_bytes, &out->has_workspace_bytes,
+        p.workspace + p.batch + (load->gpu ? 0 : p.host));
     out->total_bytes = out->params_bytes + out->grads_bytes + out->optimizer_bytes +
-                       out->activations_bytes + out->logits_bytes + out->snapshot_bytes +
-                       out->gathered_bytes + out->backward_bytes + out->exchange_bytes +
-                       out->workspace_bytes + out->overhead_bytes;
+                       out->activations_bytes + out->logits_bytes + out->gathered_bytes +
+                       out->backward_bytes + out->exchange_bytes + out->workspace_bytes +
+                       out->overhead_bytes;
+    if (load->gpu) {
+        put(&out->host_bytes, &out->has_host_bytes, host);
+    } else {
+        out->total_bytes += out->snapshot_bytes;
+    }
 }

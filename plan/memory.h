@@ -18,6 +18,8 @@
 #include "proto/names.h"
 
 #define MEMORY_FIXED_BYTES ((int64_t)8 << 20)
+/* Context, code of kernels and libraries; cublasLt's workspace, 32 MiB for a compute stream; NCCL's
+ * buffers, up to 256 MiB for each of four communicators. */
 #define MEMORY_FIXED_GPU_BYTES ((int64_t)2 << 30)
 #define MEMORY_FRAGMENTATION 0.02
 /* Small exchange areas of the communicator, beside the gradients. */
@@ -26,6 +28,8 @@
 #define MEMORY_WORDS 7
 /* Copies of them on the host. */
 #define MEMORY_WORD_SETS 7
+/* The gradient norm's: runtime/parallel/store_private.h. */
+#define MEMORY_NORM_WORDS 8
 /* Every figure stops here: more than any machine has. */
 #define MEMORY_MAX_BYTES ((int64_t)1 << 58)
 
@@ -45,7 +49,7 @@ struct memory_load {
     int64_t num_params, bucket_numel; /* tensors; elements of the largest bucket */
     bool layer_norm, qk_norm, positions;
     bool packed;
-    const char *backend; /* ref, cpu */
+    const char *backend; /* ref, cpu, cuda */
     int64_t num_ranks, threads;
 };
 
@@ -61,8 +65,9 @@ int64_t memory_state_size(const TrainingSpec *training);
 
 /* What the ranks of a stage take from the shared segment for gradients that are summed and slices
  * of weights that are gathered (runtime/parallel/store_memory.c), to the byte; without the
- * segment's other uses. size: bytes of an element. */
-int64_t memory_store_shared_bytes(const Stage *stage, const ParallelSpec *layout, int64_t size);
+ * segment's other uses. Sizes: bytes of an element of weights, and of gradients. */
+int64_t memory_store_shared_bytes(const Stage *stage, const ParallelSpec *layout,
+                                  int64_t weight_size, int64_t grad_size);
 
 /* All that a rank of the stage takes from the segment: that, what the layers sum over the tensor
  * ranks, and the communicators' own. Of a layout with more than one rank on CPU devices. */

@@ -201,6 +201,7 @@ void memory_add_activations(struct memory_parts *out, const ModelConfig *config,
         int64_t t = spec->parallel->layout->tensor;
         double columns = (double)((config->vocab_size + t - 1) / t);
         out->activations += in_flight * head_bytes(config, spec, load);
-        out->logits = memory_piece(memory_rows(spec) * columns, memory_stat_size(spec->training));
+        out->logits =
+            memory_piece(memory_rows(spec) * columns, (double)memory_element_size(spec->training));
     }
 }

@@ -12,10 +12,12 @@ struct piece {
     bool shared;
 };
 
-/* What other ranks read in place lies in the segment (runtime/parallel/store_memory.c). */
+/* What other ranks read in place lies in the segment (runtime/parallel/store_memory.c); GPUs read
+ * nothing in place. */
 static void find_pieces(struct piece pieces[NUM_KINDS], const struct memory_parts *p,
-                        const ParallelSpec *l, bool many)
+                        const ParallelSpec *l, const struct memory_load *load)
 {
+    bool many = load->num_ranks > 1;
     int64_t shards = layout_shards(l), zero_stage = shards == 1 ? 0 : l->zero_stage;
     bool replicated = l->data > shards;
     const struct piece list[NUM_KINDS] = {
@@ -38,6 +40,7 @@ static void find_pieces(struct piece pieces[NUM_KINDS], const struct memory_part
     };
     for (size_t i = 0; i < NUM_KINDS; i++) {
         pieces[i] = list[i];
+        pieces[i].shared = list[i].shared && !load->gpu;
     }
 }
 
@@ -47,7 +50,7 @@ void memory_add_arenas(MemoryEstimate *out, const ModelConfig *config, const Job
     struct memory_parts parts;
     struct piece pieces[NUM_KINDS];
     memory_parts_of(&parts, config, spec, load);
-    find_pieces(pieces, &parts, spec->parallel->layout, load->num_ranks > 1);
+    find_pieces(pieces, &parts, spec->parallel->layout, load);
     out->arenas = calloc(NUM_KINDS, sizeof *out->arenas);
     ASSERT(out->arenas);
     for (size_t i = 0; i < NUM_KINDS; i++) {

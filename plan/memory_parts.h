@@ -12,7 +12,8 @@ struct memory_parts {
     double weight_slots, grad_slots;
     double activations, backward, logits;
     double summed, words, staging;
-    double workspace, batch, host;
+    double workspace, batch;
+    double host; /* the batch as it is read */
     double snapshot;
     double heap; /* of the data's reader */
 };
@@ -22,7 +23,7 @@ void memory_parts_of(struct memory_parts *out, const ModelConfig *config, const 
 
 /* A piece begins at a multiple of 64 bytes. */
 double memory_piece(double elements, double size);
-/* Statistics and logits are kept in fp32 at least. */
+/* Statistics, tables and gradients of parameters are kept in fp32 at least. */
 double memory_stat_size(const TrainingSpec *training);
 /* Rows of a micro-batch on one rank; of the residual stream those of one tensor rank (padded), and
  * those of all of them together. */

@@ -22,34 +22,111 @@ static double blocks_of(double rows)
     return whole * NORM_ROWS < rows ? whole + 1 : whole;
 }
 
-/* Two tiles of scores for each thread; partial gradients of a norm's weights for each 64 rows. */
-static double cpu_workspace(const ModelConfig *c, const JobSpec *spec,
-                            const struct memory_load *load, double size)
+/* What each backend's formulas are of, on one tensor rank. */
+struct shape {
+    double batch, seq_len, heads, head_dim, hidden;
+    double rows, own_rows; /* of the micro-batch; of the residual stream */
+    double norms;          /* parameters of a norm */
+    double wide;           /* bytes of an element of sums */
+    bool qk_norm, positions;
+};
+
+static struct shape shape_of(const ModelConfig *c, const JobSpec *spec,
+                             const struct memory_load *load)
 {
-    int64_t t = spec->parallel->layout->tensor;
-    double heads = (double)((c->num_attention_heads + t - 1) / t);
-    double threads = (double)(load->threads > 1 ? load->threads : 1);
-    double attention = threads * 2 * ATTENTION_TILE * (double)spec->training->seq_len;
-    double norm =
-        blocks_of(memory_own_rows(spec)) * (double)c->hidden_size * (load->layer_norm ? 2 : 1);
-    double heads_norm =
-        load->qk_norm ? blocks_of(memory_rows(spec) * heads) * (double)c->head_dim : 0;
-    return memory_piece(most(attention, most(norm, heads_norm)), size);
+    const TrainingSpec *t = spec->training;
+    int64_t tensor = spec->parallel->layout->tensor;
+    return (struct shape){.batch = (double)t->micro_batch_size,
+                          .seq_len = (double)t->seq_len,
+                          .heads = (double)((c->num_attention_heads + tensor - 1) / tensor),
+                          .head_dim = (double)c->head_dim,
+                          .hidden = (double)c->hidden_size,
+                          .rows = memory_rows(spec),
+                          .own_rows = memory_own_rows(spec),
+                          .norms = load->layer_norm ? 2 : 1,
+                          .wide = memory_stat_size(t),
+                          .qk_norm = load->qk_norm,
+                          .positions = load->positions};
 }
 
-static double ref_workspace(const ModelConfig *c, const JobSpec *spec)
+/* Two tiles of scores for each thread; partial gradients of a norm's weights for each 64 rows. */
+static double cpu_workspace(const struct shape *s, int64_t threads)
 {
-    double t = (double)spec->training->seq_len, e = (double)c->head_dim;
+    double num = (double)(threads > 1 ? threads : 1);
+    double attention = num * 2 * ATTENTION_TILE * s->seq_len;
+    double norm = blocks_of(s->own_rows) * s->hidden * s->norms;
+    double heads_norm = s->qk_norm ? blocks_of(s->rows * s->heads) * s->head_dim : 0;
+    return memory_piece(most(attention, most(norm, heads_norm)), s->wide);
+}
+
+static double ref_workspace(const struct shape *s)
+{
+    double t = s->seq_len, e = s->head_dim;
     return memory_piece(t + e + 2 * t * e, sizeof(double));
 }
 
-static double workspace(const ModelConfig *c, const JobSpec *spec, const struct memory_load *load,
-                        double size)
+/* ---- kernels of the CUDA backend (kernels/workspace.h has the same formulas) ---- */
+
+#define CUDA_ALIGN 256
+#define CUDA_NORM_PARTS 396
+#define CUDA_EMBED_PIECE 64
+#define CUDA_SQUARES_PARTS 528
+#define CUDA_SQUARES_SPANS 192
+
+static double pieces_of(double n, double size)
 {
-    const char *backend = load->backend ? load->backend : "";
-    return strcmp(backend, "cpu") == 0   ? cpu_workspace(c, spec, load, size)
-           : strcmp(backend, "ref") == 0 ? ref_workspace(c, spec)
-                                         : 0;
+    double whole = (double)(int64_t)(n / size);
+    return whole * size < n ? whole + 1 : whole;
+}
+
+static double aligned(double bytes)
+{
+    return CUDA_ALIGN * pieces_of(bytes, CUDA_ALIGN);
+}
+
+static double cuda_norm(double rows, double width)
+{
+    return (rows < CUDA_NORM_PARTS ? rows : CUDA_NORM_PARTS) * width * sizeof(float);
+}
+
+static double cuda_embed(double rows, double width)
+{
+    double pieces = rows > CUDA_EMBED_PIECE ? 2 * pieces_of(rows, CUDA_EMBED_PIECE) : 0;
+    return 2 * aligned(rows * sizeof(uint64_t)) + aligned(pieces * width * sizeof(float));
+}
+
+static double cuda_attention(const struct shape *s)
+{
+    return aligned(s->batch * s->heads * s->seq_len * sizeof(float)) +
+           aligned(s->batch * pieces_of(s->seq_len, ATTENTION_TILE) * 2 * sizeof(int32_t));
+}
+
+static double cuda_workspace(const struct shape *s)
+{
+    double bytes = most(cuda_attention(s), s->norms * cuda_norm(s->own_rows, s->hidden));
+    bytes = most(bytes, cuda_embed(s->rows, s->hidden));
+    bytes = most(bytes, s->positions ? cuda_embed(s->own_rows, s->hidden) : 0);
+    bytes = most(bytes, s->qk_norm ? cuda_norm(s->rows * s->heads, s->head_dim) : 0);
+    return memory_piece(bytes, 1);
+}
+
+static double workspace(const ModelConfig *c, const JobSpec *spec, const struct memory_load *load)
+{
+    struct shape s = shape_of(c, spec, load);
+    return strcmp(load->backend, "cpu") == 0    ? cpu_workspace(&s, load->threads)
+           : strcmp(load->backend, "ref") == 0  ? ref_workspace(&s)
+           : strcmp(load->backend, "cuda") == 0 ? cuda_workspace(&s)
+                                                : 0;
+}
+
+/* The norm's words, and room for sums of squares: on hosts one for each run of elements, of which
+ * there are no more than tensors. */
+static double squares(const struct memory_load *load)
+{
+    double runs = (double)(load->num_params > 1 ? load->num_params : 1);
+    bool cuda = strcmp(load->backend, "cuda") == 0;
+    double sums = cuda ? pieces_of(runs, CUDA_SQUARES_SPANS) * CUDA_SQUARES_PARTS : runs;
+    return memory_piece(MEMORY_NORM_WORDS + sums, sizeof(double));
 }
 
 /* ---- batch and tables ------------------------------------------------------------------------ */
@@ -60,18 +137,16 @@ static double tokens(const JobSpec *spec, const struct memory_load *load)
     return memory_piece(memory_rows(spec) * (load->packed ? 4 : 2), sizeof(int32_t));
 }
 
-/* RoPE's two tables or learned positions' numbers, each row's loss and their sum, one sum of
- * squares for each tensor at most and eight words for all. */
-static double batch(const ModelConfig *c, const JobSpec *spec, const struct memory_load *load,
-                    double size)
+/* RoPE's two tables or learned positions' numbers, each row's loss and their sum, the norm's. */
+static double batch(const ModelConfig *c, const JobSpec *spec, const struct memory_load *load)
 {
+    double size = memory_stat_size(spec->training);
     double rows = memory_rows(spec), half = (double)(c->head_dim / 2);
     double tables = load->positions
                         ? memory_piece(rows, sizeof(int32_t))
                         : 2 * memory_piece((double)spec->training->seq_len * half, size);
     return tokens(spec, load) + tables + memory_piece(rows, sizeof(double)) +
-           memory_piece(1, sizeof(double)) +
-           memory_piece((double)load->num_params + 8, sizeof(double));
+           memory_piece(1, sizeof(double)) + squares(load);
 }
 
 /* Two micro-batches by turns, the words of a step, the saver's one. */
@@ -107,30 +182,32 @@ static double staged(double bytes)
 
 /* Tensor ranks gather rows; where gradients lie in the segment for no other reason, they also stage
  * those that they sum: of norms and biases, and of copied KV heads. */
-static double tensor_staging(const ModelConfig *c, const JobSpec *spec, double size)
+static double tensor_staging(const ModelConfig *c, const JobSpec *spec)
 {
     const ParallelSpec *l = spec->parallel->layout;
+    double size = (double)memory_element_size(spec->training);
+    double grad = (double)memory_grad_size(spec->training);
     double d = (double)c->hidden_size, rows = 0, heads = 0;
     if (l->sequence_parallel) {
-        rows = most(memory_own_rows(spec) * d * size, l->data == 1 ? 8 * d * size : 0);
+        rows = most(memory_own_rows(spec) * d * size, l->data == 1 ? 8 * d * grad : 0);
     }
     if (l->tensor > c->num_key_value_heads) {
         heads = 2 * SMALL_BYTES;
-        heads += l->data == 1 ? staged(2 * d * (double)c->head_dim * size) : 0;
+        heads += l->data == 1 ? staged(2 * d * (double)c->head_dim * grad) : 0;
     }
     return l->tensor == 1 ? 0 : staged(rows) + heads + 2 * SMALL_BYTES;
 }
 
 /* A bound: small pieces are touched whole by none, and often not all. */
-static double staging(const ModelConfig *c, const JobSpec *spec, const struct memory_load *load,
-                      double size)
+static double staging(const ModelConfig *c, const JobSpec *spec, const struct memory_load *load)
 {
     const ParallelSpec *l = spec->parallel->layout;
+    double size = (double)memory_element_size(spec->training);
     double shards = (double)layout_shards(l), bytes = 2 * 2 * SMALL_BYTES; /* loss, saves */
     if (load->num_ranks <= 1) {
         return 0;
     }
-    bytes += tensor_staging(c, spec, size);
+    bytes += tensor_staging(c, spec);
     bytes += shards > 1 ? 2 * 2 * SMALL_BYTES : 0; /* their two communicators */
     bytes += (double)l->data > shards ? 2 * SMALL_BYTES : 0;
     /* Whole weights are gathered in place, which is not in the segment. */
@@ -155,13 +232,13 @@ void memory_add_scratch(struct memory_parts *out, const ModelConfig *config, con
 {
     double size = (double)memory_element_size(spec->training);
     out->summed = summed(config, spec, size);
-    if (load->gpu || !load->backend) {
+    if (!load->backend) {
         return; /* of what is in the fixed size */
     }
     out->words = memory_piece(MEMORY_WORDS + (double)load->num_ranks, sizeof(double));
-    out->staging = staging(config, spec, load, size);
-    out->workspace = workspace(config, spec, load, size);
-    out->batch = batch(config, spec, load, size);
+    out->staging = load->gpu ? 0 : staging(config, spec, load); /* NCCL's is in the fixed size */
+    out->workspace = workspace(config, spec, load);
+    out->batch = batch(config, spec, load);
     out->heap = rows_heap(spec, load);
     out->host = host(spec, load);
 }

@@ -22,19 +22,20 @@ static int64_t slots(const Stage *stage, int64_t size)
     return bytes;
 }
 
-int64_t memory_store_shared_bytes(const Stage *stage, const ParallelSpec *layout, int64_t size)
+int64_t memory_store_shared_bytes(const Stage *stage, const ParallelSpec *layout,
+                                  int64_t weight_size, int64_t grad_size)
 {
     int64_t shards = layout_shards(layout), zero_stage = shards == 1 ? 0 : layout->zero_stage;
     bool replicated = layout->data > shards;
-    int64_t slice = piece(stage->flat_numel / shards, size), bytes = 0;
+    int64_t slice = stage->flat_numel / shards, bytes = 0;
     if (zero_stage < 2 && layout->data > 1) {
-        bytes += piece(stage->flat_numel, size);
+        bytes += piece(stage->flat_numel, grad_size);
     }
     if (zero_stage >= 2) {
-        bytes += slots(stage, size) + (replicated ? slice : 0);
+        bytes += slots(stage, grad_size) + (replicated ? piece(slice, grad_size) : 0);
     }
     if (zero_stage == 3) {
-        bytes += slice;
+        bytes += piece(slice, weight_size);
     }
     return bytes < MEMORY_MAX_BYTES ? bytes : MEMORY_MAX_BYTES;
 }
@@ -64,8 +65,8 @@ int64_t memory_shared_bytes(const Stage *stage, const JobSpec *spec, const Model
     int64_t size = memory_element_size(spec->training);
     const ParallelSpec *l = spec->parallel->layout;
     int64_t ranks = l->data * l->tensor; /* of whom each has a word */
-    int64_t bytes = memory_store_shared_bytes(stage, l, size) + tensor_bytes(spec, config, size) +
-                    piece(MEMORY_WORDS + ranks, sizeof(double));
+    int64_t bytes = memory_store_shared_bytes(stage, l, size, memory_grad_size(spec->training)) +
+                    tensor_bytes(spec, config, size) + piece(MEMORY_WORDS + ranks, sizeof(double));
     if (bytes > MEMORY_MAX_BYTES) {
         bytes = MEMORY_MAX_BYTES;
     }

@@ -27,6 +27,8 @@ struct place_request {
     const char *const *nodes; /* allowed ones; borrowed; num_nodes 0 = all */
     size_t num_nodes;
     int64_t mem_bytes; /* a device with less is not used (0 = not known is); 0 = any */
+    /* Nor a GPU of a type with less, ten times its compute capability (not known is); 0 = any. */
+    int32_t capability;
 };
 
 enum place_result {

@@ -8,7 +8,8 @@
 bool place_room_suits(const struct free_map *m, const struct place_request *r, int32_t type)
 {
     const struct fabric_type *t = &free_map_fabric(m)->types[type];
-    if ((r->cpu_only && !t->is_cpu) || (r->gpu_only && t->is_cpu)) {
+    if ((r->cpu_only && !t->is_cpu) || (r->gpu_only && t->is_cpu) ||
+        (t->capability > 0 && t->capability < r->capability)) {
         return false;
     }
     return !r->type || strcmp(r->type, "any") == 0 || strcmp(r->type, t->name) == 0;

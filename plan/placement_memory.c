@@ -60,7 +60,8 @@ static void find_mends(struct mends *list, const Plan *plan)
     int64_t part = m->total_bytes / 8;
     bool state = m->params_bytes + m->grads_bytes + m->optimizer_bytes >= part;
     bool activations = m->activations_bytes + m->logits_bytes + m->backward_bytes >= part;
-    add_mend(list, m->snapshot_bytes >= part, "checkpoint.async: false");
+    bool copies = m->host_bytes == 0 && m->snapshot_bytes >= part;
+    add_mend(list, copies, "checkpoint.async: false");
     add_layouts(list, plan, state, activations);
     if (plan->n_unbuilt == 0) {
         add_mend(list, state, "a smaller model");
@@ -95,7 +96,7 @@ static int refuse_memory(const Plan *plan, const char *what, int64_t need, int64
         int64_t bytes;
     } parts[] = {
         {"weights, gradients and optimizer", m->params_bytes + m->grads_bytes + m->optimizer_bytes},
-        {"copy for saving", m->snapshot_bytes},
+        {"copy for saving", m->host_bytes > 0 ? 0 : m->snapshot_bytes},
         {"activations", m->activations_bytes},
         {"logits", m->logits_bytes},
         {"gathered", m->gathered_bytes},
@@ -143,14 +144,23 @@ static int check_rank(const Plan *plan, const RankPlacement *p, const struct fab
         snprintf(what, sizeof what, "device %d of node %.100s", p->device, p->node);
         return refuse_memory(plan, what, total, d->mem_bytes, err);
     }
-    /* A GPU has its own: the node's is the host's. */
-    int64_t have = f->types[d->type].is_cpu ? node_bytes[d->node] : 0;
-    if (p->local_rank == 0 && have > 0 &&
-        (__builtin_mul_overflow(total, (int64_t)p->local_ranks, &together) || together > have)) {
-        snprintf(what, sizeof what, "node %.100s with %d ranks", p->node, p->local_ranks);
-        return refuse_memory(plan, what, together > 0 ? together : total, have, err);
+    /* A GPU has its own: the node's is the host's, where checkpoints are copied to. */
+    bool is_cpu = f->types[d->type].is_cpu;
+    int64_t have = node_bytes[d->node], each = is_cpu ? total : plan->memory->snapshot_bytes;
+    bool fits =
+        p->local_rank != 0 || have <= 0 ||
+        (!__builtin_mul_overflow(each, (int64_t)p->local_ranks, &together) && together <= have);
+    if (fits) {
+        return 0;
     }
-    return 0;
+    if (!is_cpu) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "memory: node %.100s has %.2f GB, the copies of its %d ranks' state that "
+                         "are saved need %.2f; parallel.zero_stage lowers it",
+                         p->node, gb(have), p->local_ranks, gb(together));
+    }
+    snprintf(what, sizeof what, "node %.100s with %d ranks", p->node, p->local_ranks);
+    return refuse_memory(plan, what, together > 0 ? together : total, have, err);
 }
 
 int placement_check_memory(const Plan *plan, const struct fabric *f, struct error *err)

@@ -106,12 +106,29 @@ static int check_spec(const JobSpec *spec, struct error *err)
     return rc == 0 ? 0 : error_wrap(err, "plan");
 }
 
+/* Is it said what to compute with, and does that go together? */
+static int check_types(const Plan *plan, struct error *err)
+{
+    const char *backend = plan->backend, *precision = plan->spec->training->precision;
+    bool ref = strcmp(backend, "ref") == 0;
+    if (!ref && strcmp(backend, "cpu") != 0 && strcmp(backend, "cuda") != 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "plan: there is no backend \"%.32s\"", backend);
+    }
+    if (strcmp(precision, "auto") == 0 || (strcmp(precision, "fp64") == 0 && !ref)) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "plan: precision %s on backend %s", precision,
+                         backend);
+    }
+    return 0;
+}
+
 int plan_check_received(const Plan *plan, struct error *err)
 {
     if (!plan->spec || !plan->backend || !plan->memory) {
         return error_set(err, ERR_INVALID_ARGUMENT, "plan: incomplete");
     }
-    return check_spec(plan->spec, err) != 0 ? -1 : plan_check_built(plan, err);
+    return check_spec(plan->spec, err) != 0 || check_types(plan, err) != 0
+               ? -1
+               : plan_check_built(plan, err);
 }
 
 /* The lists are ours: one that fails is no fault of the job. */

@@ -25,6 +25,8 @@ struct plan_input {
     /* Cores of the host that runs all ranks on CPU devices, whatever its named nodes are said to
      * have; 0 = not known. */
     int32_t host_cores;
+    /* The node whose GPUs a job can be started on: others are other hosts'; NULL = any one. */
+    const char *gpu_node;
     /* What spec_check_plan found; it becomes the plan's list, and what else can't be run is added
      * to that. NULL: a plan to be started; what can't be run is refused. */
     const struct spec_unbuilt *unbuilt;

@@ -14,8 +14,9 @@ static const char *type_of(const DeviceInfo *device)
     return device->type ? device->type : "cpu";
 }
 
-/* Of the nodes that the job may use. */
-static int64_t num_devices(const ClusterSpec *cluster, const ResourcesSpec *r, bool cpu)
+/* Of the nodes that the job may use; only: one of them, NULL = all. */
+static int64_t num_devices(const ClusterSpec *cluster, const ResourcesSpec *r, bool cpu,
+                           const char *only)
 {
     struct name_table wanted = {0};
     int64_t num = 0;
@@ -25,7 +26,9 @@ static int64_t num_devices(const ClusterSpec *cluster, const ResourcesSpec *r, b
     }
     for (size_t i = 0; i < cluster->n_nodes; i++) {
         const NodeInfo *node = cluster->nodes[i];
-        size_t num_here = all || name_table_find(&wanted, node->name) >= 0 ? node->n_devices : 0;
+        bool allowed = (all || name_table_find(&wanted, node->name) >= 0) &&
+                       (!only || strcmp(node->name, only) == 0);
+        size_t num_here = allowed ? node->n_devices : 0;
         for (size_t j = 0; j < num_here; j++) {
             num += (strcmp(type_of(node->devices[j]), "cpu") == 0) == cpu;
         }
@@ -80,26 +83,23 @@ static int check_type(const Plan *plan, const ClusterSpec *cluster, struct error
     return rc;
 }
 
-/* A job to be started needs CPU devices. One to look at goes on what its type says, or on the
- * others where there are too few and those are more. */
+/* What is reached of GPUs: those of one host, if a plan is to be started. */
+static const char *gpu_node(const struct plan_input *in)
+{
+    return in->unbuilt ? NULL : in->gpu_node;
+}
+
+/* Where nobody says: the devices of the type that is asked for; else GPUs where there are enough of
+ * them, then CPU devices, then those that are more. */
 static bool wants_gpu(const Plan *plan, const struct plan_input *in)
 {
     const ResourcesSpec *r = plan->spec->resources;
-    if (!in->unbuilt) {
-        return false;
-    }
     if (r && r->type && strcmp(r->type, "any") != 0) {
         return strcmp(r->type, "cpu") != 0;
     }
-    int64_t num_cpu = num_devices(in->cluster, r, true);
-    return num_cpu < plan->mesh->num_ranks && num_cpu < num_devices(in->cluster, r, false);
-}
-
-/* Did the job name GPUs itself? Then that is noted already. */
-static bool says_so(const ResourcesSpec *r)
-{
-    return r && ((r->backend && strcmp(r->backend, "cuda") == 0) ||
-                 (r->type && strcmp(r->type, "any") != 0 && strcmp(r->type, "cpu") != 0));
+    int64_t num_gpu = num_devices(in->cluster, r, false, gpu_node(in));
+    int64_t num_cpu = num_devices(in->cluster, r, true, NULL), wanted = plan->mesh->num_ranks;
+    return num_gpu >= wanted || (num_cpu < wanted && num_gpu > num_cpu);
 }
 
 /* Ranks of CPU devices are processes of one host, which share a segment. */
@@ -121,25 +121,38 @@ static int check_size(Plan *plan, const struct plan_input *in, struct error *err
     return 0;
 }
 
+/* As a rule a job file says neither: the plan's spec says what became of it, and the job keeps
+ * that, so that no later attempt computes otherwise. */
+static void keep(ProtobufCMessage *message, const char *field, const char *value, const char *word)
+{
+    if (strcmp(value, "auto") == 0) {
+        int rc = text_set(message, field, word, NULL);
+        ASSERT(rc == 0);
+    }
+}
+
 int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
 {
-    const ResourcesSpec *r = plan->spec->resources;
-    bool fp64 = strcmp(plan->spec->training->precision, "fp64") == 0;
+    ResourcesSpec *r = plan->spec->resources;
+    TrainingSpec *t = plan->spec->training;
+    bool fp64 = strcmp(t->precision, "fp64") == 0;
     const char *word = r && r->backend ? r->backend : "auto";
     if (in->unbuilt && check_type(plan, in->cluster, err) != 0) {
         return -1;
     }
     if (strcmp(word, "auto") == 0) {
-        word = wants_gpu(plan, in) ? "cuda" : fp64 ? "ref" : "cpu";
+        word = fp64 ? "ref" : wants_gpu(plan, in) ? "cuda" : "cpu";
     }
-    if (fp64 && strcmp(word, "cpu") == 0) {
+    if (fp64 && strcmp(word, "ref") != 0) {
         return error_set(err, ERR_INVALID_ARGUMENT,
                          "resources.backend: training.precision fp64 needs ref, not %s", word);
     }
-    if (strcmp(word, "cuda") == 0 && !says_so(r)) {
-        plan_add_unbuilt(plan, "resources.backend: cuda is not built yet");
-    }
+    bool cuda = strcmp(word, "cuda") == 0;
     plan->backend = strdup(word);
     ASSERT(plan->backend);
-    return strcmp(word, "cuda") == 0 ? 0 : check_size(plan, in, err);
+    keep(&t->base, "precision", t->precision, cuda ? "bf16" : "fp32");
+    if (r && r->backend) {
+        keep(&r->base, "backend", r->backend, plan->backend);
+    }
+    return cuda ? 0 : check_size(plan, in, err);
 }

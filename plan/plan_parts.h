@@ -23,7 +23,8 @@ int plan_set_stages(Plan *plan, struct error *err);
 /* Peak where it isn't measured, then cost; none where the peak isn't known. */
 void plan_set_cost(Plan *plan, const ClusterSpec *cluster);
 
-/* ref, cpu or cuda, from what the job says and what there is. */
+/* ref, cpu or cuda, from what the job says and what there is; then the precision, where the job
+ * leaves it open. */
 int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err);
 
 #endif

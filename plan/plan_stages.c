@@ -158,21 +158,23 @@ static void take_table(struct memory_load *load, const struct param_table *t)
     load->num_params = t->num_params;
 }
 
-static int64_t sum_of(const int64_t *slots, size_t num)
+/* A slot begins at a multiple of 64 bytes: elements, with what lies between them. */
+static int64_t sum_of(const int64_t *slots, size_t num, int64_t size)
 {
-    int64_t sum = 0;
+    int64_t sum = 0, each = 64 / size;
     for (size_t i = 0; i < num; i++) {
-        sum += slots[i];
+        sum += (slots[i] + each - 1) / each * each;
     }
     return sum;
 }
 
-static void take_stage(struct memory_load *load, const Stage *stage, const ModelConfig *config)
+static void take_stage(struct memory_load *load, const Stage *stage, const ModelConfig *config,
+                       const TrainingSpec *t)
 {
     load->num_layers = stage_num_layers(stage);
     load->has_head = stage_has_head(stage, config->num_hidden_layers);
-    load->weight_slots = sum_of(stage->weight_slots, stage->n_weight_slots);
-    load->grad_slots = sum_of(stage->grad_slots, stage->n_grad_slots);
+    load->weight_slots = sum_of(stage->weight_slots, stage->n_weight_slots, memory_element_size(t));
+    load->grad_slots = sum_of(stage->grad_slots, stage->n_grad_slots, memory_grad_size(t));
     for (size_t i = 0; i < stage->n_buckets; i++) {
         int64_t numel = stage->buckets[i]->numel;
         load->bucket_numel = numel > load->bucket_numel ? numel : load->bucket_numel;
@@ -188,7 +190,7 @@ static int stage_memory(const Plan *plan, int32_t idx, MemoryEstimate *out, stru
                                .num_ranks = plan->mesh->num_ranks,
                                .threads = plan->threads_per_rank,
                                .packed = plan_can_ignore_targets(plan)};
-    take_stage(&load, stage, plan->model->config);
+    take_stage(&load, stage, plan->model->config, plan->spec->training);
     struct param_table table;
     if (params_expand(plan, idx, &table, err) != 0) {
         return -1;
@@ -196,12 +198,14 @@ static int stage_memory(const Plan *plan, int32_t idx, MemoryEstimate *out, stru
     take_table(&load, &table);
     params_free(&table);
     memory_estimate(out, plan->model->config, plan->spec, &load);
-    if (!load.gpu && can_run(plan)) {
+    if (can_run(plan)) {
         memory_add_arenas(out, plan->model->config, plan->spec, &load);
     }
-    if (!load.gpu && plan->mesh->num_ranks > 1) {
+    if (plan->mesh->num_ranks > 1) {
+        /* GPUs: what their processes on one host say to each other. */
         out->has_shared_bytes = 1;
-        out->shared_bytes = memory_shared_bytes(stage, plan->spec, plan->model->config);
+        out->shared_bytes = load.gpu ? MEMORY_COMM_BYTES
+                                     : memory_shared_bytes(stage, plan->spec, plan->model->config);
     }
     return 0;
 }

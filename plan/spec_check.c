@@ -226,11 +226,13 @@ static int check_devices(ResourcesSpec *r, const ParallelSpec *layout, struct er
 
 static int check_backend(const JobSpec *spec, struct error *err)
 {
+    const char *backend = spec->resources->backend;
     if (strcmp(spec->training->precision, "fp64") == 0 &&
-        strcmp(spec->resources->backend, "cpu") == 0) {
+        (strcmp(backend, "cpu") == 0 || strcmp(backend, "cuda") == 0)) {
         return error_set(err, ERR_INVALID_ARGUMENT,
-                         "resources.backend: cpu: computes in fp32 only; with precision fp64 use "
-                         "ref or auto");
+                         "resources.backend: %s: computes in fp32 and bf16; with precision fp64 "
+                         "use ref or auto",
+                         backend);
     }
     return 0;
 }

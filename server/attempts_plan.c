@@ -23,6 +23,7 @@ int attempts_plan(struct controller *c, const JobSpec *spec, const ProbeReply *f
                             .cluster = t->cluster,
                             .fabric = t->plan_fabric,
                             .host_cores = t->host.cores,
+                            .gpu_node = t->gpu_node,
                             .placement = (const RankPlacement *const *)places};
     int rc = plan_build(&in, out, err);
     topology_free_places(places, num_devices);

@@ -79,7 +79,8 @@ static bool differ_in_memory(const struct fabric *f)
 static struct place_request place_of(struct controller *c, struct job *j, bool with_memory)
 {
     struct place_request r = {.data = 0};
-    if (!j->spec || !placement_request(&r, j->spec, NULL, with_memory ? mem_of(c, j) : 0) ||
+    const char *backend = j->spec && j->spec->resources ? j->spec->resources->backend : NULL;
+    if (!j->spec || !placement_request(&r, j->spec, backend, with_memory ? mem_of(c, j) : 0) ||
         (int64_t)r.data * r.pipeline * r.context * r.tensor != j->row.devices) {
         r = (struct place_request){.data = j->row.devices,
                                    .pipeline = 1,
@@ -88,7 +89,13 @@ static struct place_request place_of(struct controller *c, struct job *j, bool w
                                    .expert = 1,
                                    .type = "any"};
     }
-    r.cpu_only = true; /* all that a launcher reaches; cuda is refused at submit */
+    /* The backend was chosen when the job came; a job of an older version has none. */
+    const struct topology *t = controller_topology(c);
+    r.cpu_only = !r.gpu_only;
+    if (r.gpu_only && t->gpu_node) {
+        r.nodes = &t->gpu_node; /* all that a launcher reaches; others are refused at submit */
+        r.num_nodes = 1;
+    }
     return r;
 }
 

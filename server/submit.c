@@ -233,7 +233,8 @@ static int submit_work(struct probe_mail *m)
                                   .num_train = m->reply->n_sources,
                                   .cluster = t->cluster,
                                   .fabric = t->plan_fabric,
-                                  .host_cores = t->host.cores};
+                                  .host_cores = t->host.cores,
+                                  .gpu_node = t->gpu_node};
     Plan *plan;
     if (plan_build(&in, &plan, &m->error) != 0) {
         return -1;
@@ -266,7 +267,7 @@ static int on_probed(void *controller, struct mail *base, struct error *err)
     note_max(c, call_caller(base->call)->tenant, reply->plan);
     struct job *j = NULL;
     if (!r->dry_run) {
-        rc = store_new(c, m, (JobSpec *)text_clone(&r->spec->base), plan, &j, err);
+        rc = store_new(c, m, (JobSpec *)text_clone(&plan->spec->base), plan, &j, err);
     }
     msg_free(plan);
     if (rc != 0) {

@@ -161,6 +161,7 @@ int topology_new(struct topology **out, const struct topology_host *host, Cluste
         return -1;
     }
     t->plan_fabric = host->peak_fp32 > 0 ? t->fabric : NULL;
+    t->gpu_node = fabric_find_node(t->fabric, t->host.node) >= 0 ? t->host.node : NULL;
     index_places(t);
     *out = t;
     return 0;

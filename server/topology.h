@@ -33,6 +33,7 @@ struct topology {
     const struct fabric *plan_fabric;
     struct fabric
         *measured; /* owned: plan_fabric, where they were measured after the start; or NULL */
+    const char *gpu_node; /* this host's own node, whose GPUs jobs can run on; NULL: it is none */
     struct topology_place *places; /* owned; [num_devices]: where each is in cluster */
 };
 

@@ -180,11 +180,16 @@ static void print_memory(const Plan *plan, const ClusterSpec *cluster)
         const char *name;
         int64_t bytes;
     } parts[] = {
-        {"weights", m->params_bytes},          {"gradients", m->grads_bytes},
-        {"optimizer", m->optimizer_bytes},     {"gathered units", m->gathered_bytes},
-        {"activations", m->activations_bytes}, {"logits", m->logits_bytes},
-        {"backward pass", m->backward_bytes},  {"exchange", m->exchange_bytes},
-        {"workspace", m->workspace_bytes},     {"copy for saving", m->snapshot_bytes},
+        {"weights", m->params_bytes},
+        {"gradients", m->grads_bytes},
+        {"optimizer", m->optimizer_bytes},
+        {"gathered units", m->gathered_bytes},
+        {"activations", m->activations_bytes},
+        {"logits", m->logits_bytes},
+        {"backward pass", m->backward_bytes},
+        {"exchange", m->exchange_bytes},
+        {"workspace", m->workspace_bytes},
+        {"copy for saving", m->host_bytes > 0 ? 0 : m->snapshot_bytes},
         {"overhead", m->overhead_bytes},
     };
     char n[HUMAN_MAX];
@@ -196,7 +201,11 @@ static void print_memory(const Plan *plan, const ClusterSpec *cluster)
         }
     }
     if (m->shared_bytes > 0) {
-        printf("; of that in shared memory %s", human_bytes(n, (double)m->shared_bytes));
+        printf("; %sin shared memory %s", m->host_bytes > 0 ? "" : "of that ",
+               human_bytes(n, (double)m->shared_bytes));
+    }
+    if (m->host_bytes > 0) {
+        printf("; in the host's memory %s", human_bytes(n, (double)m->host_bytes));
     }
     printf("\n");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {

@@ -136,6 +136,7 @@ static uint64_t hash_of(const struct place_request *r, int64_t mem_bytes)
     uint64_t h = mix_text(0xcbf29ce484222325u, type_of(r));
     h = mix(h, (uint64_t)mem_bytes);
     h = mix(h, (uint64_t)tensor_of(r) << 2 | (uint64_t)r->cpu_only << 1 | r->gpu_only);
+    h = mix(h, (uint64_t)r->capability);
     for (size_t i = 0; i < r->num_nodes; i++) {
         h = mix_text(h, r->nodes[i]);
     }
@@ -146,7 +147,7 @@ static bool same(const struct want *w, const struct place_request *r, int64_t me
 {
     if (w->num_nodes != r->num_nodes || w->mem_bytes != mem_bytes || w->tensor != tensor_of(r) ||
         w->cpu_only != r->cpu_only || w->gpu_only != r->gpu_only ||
-        strcmp(w->type, type_of(r)) != 0) {
+        w->capability != r->capability || strcmp(w->type, type_of(r)) != 0) {
         return false;
     }
     for (size_t i = 0; i < r->num_nodes; i++) {
@@ -164,7 +165,9 @@ static void add_range(const struct fabric *f, struct want *w, int32_t first, int
     for (int32_t i = first; i < first + num; i++) {
         const struct fabric_device *d = &f->devices[i];
         bool is_cpu = f->types[d->type].is_cpu;
+        int32_t capability = f->types[d->type].capability;
         if ((any || d->type == type) && !(w->cpu_only && !is_cpu) && !(w->gpu_only && is_cpu) &&
+            (capability == 0 || capability >= w->capability) &&
             (d->mem_bytes == 0 || d->mem_bytes >= w->mem_bytes)) {
             w->num_suits += !want_suits(w, i);
             w->suits[i / 64] |= (uint64_t)1 << (i % 64);
@@ -183,6 +186,7 @@ static struct want *want_new(const struct fabric *f, const struct place_request 
     w->gpu_only = r->gpu_only;
     w->mem_bytes = mem_bytes;
     w->tensor = tensor_of(r);
+    w->capability = r->capability;
     w->suits = must(calloc((size_t)f->num_devices / 64 + 1, sizeof *w->suits));
     for (size_t i = 0; i < r->num_nodes; i++) {
         w->nodes[i] = must(strdup(r->nodes[i]));

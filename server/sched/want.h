@@ -29,7 +29,7 @@ struct want {
     size_t num_nodes;
     bool cpu_only, gpu_only;
     int64_t mem_bytes; /* a size that some device has, or INT64_MAX */
-    int32_t tensor;
+    int32_t tensor, capability;
 
     uint64_t *suits; /* a bit for each device */
     int32_t num_suits;

@@ -126,7 +126,7 @@ static void any_layout_is_planned_and_marked(void **state)
     char args[512];
     snprintf(args, sizeof args,
              "%s --cluster %s --set parallel.tensor=4 --set parallel.pipeline=2 "
-             "--set training.precision=bf16",
+             "--set training.precision=fp16",
              job, TANDEM_SOURCE_DIR "/examples/cluster-this-host.yaml");
     int code = tandem_plan(args, &out);
     assert_says(&out, "data 2, pipeline 2, tensor 4, 1f1b on 16 devices");
@@ -135,7 +135,7 @@ static void any_layout_is_planned_and_marked(void **state)
     assert_says(&out, "tensor    4 groups of 4, in a fast domain");
     assert_says(&out, "this plan can't be started yet:");
     assert_says(&out, "           parallel.pipeline: pipeline parallel is not built yet\n");
-    assert_says(&out, "           training.precision: bf16 is not built yet\n");
+    assert_says(&out, "           training.precision: fp16 is not built yet\n");
     assert_int_equal(code, 0);
     snprintf(args, sizeof args, "%s --cluster %s --set parallel.tensor=3", job, CLUSTER);
     assert_int_equal(tandem_plan(args, &out), 1);

@@ -42,6 +42,11 @@ struct truth_case {
 static const char sgd[] = "name: sgd, lr: 0.01";
 static const char async_saves[] = "interval: 1, async: true, export_at_end: false";
 
+#define BF16(...)                                                                                  \
+    {                                                                                              \
+        .backend = "ref", .precision = "bf16", .seq_len = 8, __VA_ARGS__                           \
+    }
+
 static const struct truth_case cases[] = {
     {.family = "llama", .data = 1},
     {.family = "llama", .data = 1, .micro = 4, .seq_len = 128, .threads = 3},
@@ -69,6 +74,12 @@ static const struct truth_case cases[] = {
      .backend = "ref",
      .precision = "fp64",
      .seq_len = 8},
+    BF16(.family = "llama", .data = 1, .checkpoint = async_saves),
+    BF16(.family = "gpt2", .data = 2, .micro_batches = 2),
+    BF16(.family = "qwen3", .data = 2, .zero_stage = 1, .tensor = 2, .sequence = true),
+    BF16(.family = "llama", .data = 2, .zero_stage = 2, .optimizer = sgd),
+    BF16(.family = "gpt2", .data = 4, .zero_stage = 3, .shard_size = 2, .checkpoint = async_saves),
+    BF16(.family = "llama", .data = 2, .tensor = 4, .zero_stage = 3, .sequence = true),
 };
 #define NUM_CASES ((int)(sizeof(cases) / sizeof(*cases)))
 
@@ -240,11 +251,11 @@ static void done(struct truth *t)
 
 static void words_of(const struct truth_case *c, char *out, size_t size)
 {
-    snprintf(out, size, "%s d%d t%d z%d%s%s%s%s%s m%d", c->family, (int)c->data,
-             c->tensor ? (int)c->tensor : 1, (int)c->zero_stage, c->shard_size ? " hybrid" : "",
-             c->sequence ? " sp" : "", c->packed ? " packed" : "",
-             c->optimizer == sgd ? " sgd" : "", c->checkpoint ? " async" : "",
-             c->micro_batches ? (int)c->micro_batches : 1);
+    snprintf(out, size, "%s%s%s d%d t%d z%d%s%s%s%s%s m%d", c->family, c->precision ? " " : "",
+             c->precision ? c->precision : "", (int)c->data, c->tensor ? (int)c->tensor : 1,
+             (int)c->zero_stage, c->shard_size ? " hybrid" : "", c->sequence ? " sp" : "",
+             c->packed ? " packed" : "", c->optimizer == sgd ? " sgd" : "",
+             c->checkpoint ? " async" : "", c->micro_batches ? (int)c->micro_batches : 1);
 }
 
 static bool is_near(int64_t planned, int64_t used, int64_t slack)

@@ -422,7 +422,7 @@ struct store_case_result store_case_run(const struct store_case_spec *spec)
     int fd = -1;
     /* To the byte: the store takes what the plan says it does. */
     size_t shared = (size_t)memory_store_shared_bytes(&c.plan_stage, c.plan.spec->parallel->layout,
-                                                      sizeof(double));
+                                                      sizeof(double), sizeof(double));
     if (spec->spoil != NULL)
         spec->spoil(&c.plan_stage, list.actions, list.num);
     if (num > 1)

@@ -114,7 +114,8 @@ static bool type_allowed(const struct fabric *f, const struct place_request *r, 
 {
     const struct fabric_type *t = &f->types[type];
     return (!r->type || strcmp(r->type, "any") == 0 || strcmp(r->type, t->name) == 0) &&
-           !(r->cpu_only && !t->is_cpu) && !(r->gpu_only && t->is_cpu);
+           !(r->cpu_only && !t->is_cpu) && !(r->gpu_only && t->is_cpu) &&
+           !(t->capability > 0 && t->capability < r->capability);
 }
 
 static bool suits(const struct fabric *f, const struct place_request *r, int32_t device)

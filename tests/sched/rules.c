@@ -19,6 +19,7 @@ bool rules_suits(const struct fabric *f, const struct place_request *r, int32_t 
     const struct fabric_type *t = &f->types[d->type];
     if ((strcmp(r->type, "any") != 0 && strcmp(r->type, t->name) != 0) ||
         (r->cpu_only && !t->is_cpu) || (r->gpu_only && t->is_cpu) ||
+        (t->capability > 0 && t->capability < r->capability) ||
         (r->mem_bytes > 0 && d->mem_bytes > 0 && d->mem_bytes < r->mem_bytes)) {
         return false;
     }

@@ -63,10 +63,10 @@ static void what_is_not_built_is_marked(void **state)
            "parallel.pipeline: whole number, default 1\n"
            "  Pipeline stages. More than 1: later.\n"
            "  May be: not built: only 1.\n");
-    expect("resources.backend", 0,
-           "resources.backend: word, default auto\n"
-           "  auto, ref, cpu or cuda.\n"
-           "  May be: auto, ref, cpu (not built: cuda).\n");
+    expect("spikes.action", 0,
+           "spikes.action: word, default \"off\"\n"
+           "  off, warn, rollback or stop.\n"
+           "  May be: off (not built: warn, rollback, stop).\n");
 }
 
 /* FSDP's names stand beside the numbers. */

@@ -279,15 +279,26 @@ static void be_gpus(void)
     }
 }
 
-/* The memory of a node is its host's: GPUs have their own. */
-static void gpus_do_not_share_their_hosts_memory(void **state)
+/* The memory of a node is its host's: GPUs have their own, and of the host's what their state is
+ * filled and saved through. */
+static void gpus_want_their_hosts_memory_for_copies_alone(void **state)
 {
     (void)state;
     plan_case_cluster(c, 1, 4, 8, 80000000000);
     be_gpus();
+    Plan *p = plan_case_build(c);
+    const MemoryEstimate *m = p->memory;
+    assert_true(m->host_bytes > m->snapshot_bytes && m->snapshot_bytes == 12 * 109888);
+    assert_int_equal(m->total_bytes, m->params_bytes + m->grads_bytes + m->optimizer_bytes +
+                                         m->activations_bytes + m->logits_bytes +
+                                         m->backward_bytes + m->exchange_bytes +
+                                         m->workspace_bytes + m->overhead_bytes);
     c->nodes[0].has_mem_bytes = 1;
-    c->nodes[0].mem_bytes = 1;
+    c->nodes[0].mem_bytes = 2 * m->snapshot_bytes;
+    plan__free_unpacked(p, NULL);
     plan__free_unpacked(plan_case_build(c), NULL);
+    c->nodes[0].mem_bytes--;
+    plan_case_refused(c, "memory: node node0 has 0.00 GB, the copies of its 2 ranks' state");
 }
 
 static void refused_without(const char *part, const char *other)
@@ -375,7 +386,7 @@ int main(void)
         T(absurd_sizes_do_not_overflow),
         T(too_little_memory_is_refused_with_the_difference),
         T(ranks_of_a_node_share_its_memory),
-        T(gpus_do_not_share_their_hosts_memory),
+        T(gpus_want_their_hosts_memory_for_copies_alone),
         T(a_job_to_be_started_is_advised_what_is_built),
         T(what_is_used_already_is_not_advised),
         T(devices_are_found_whatever_their_indexes),

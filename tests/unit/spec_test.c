@@ -99,8 +99,8 @@ static const struct {
                                 "tokenized-jsonl, jsonl, chat, megatron, llmc; did you mean u16?"},
     {"data.train.0.window=T+2",
      "data.train.0.window: \"T+2\" is not one of T, T+1; did you mean T+1?"},
-    {"training.precision=float32", "training.precision: \"float32\" is not one of fp32, fp64, "
-                                   "bf16, fp16, fp8"},
+    {"training.precision=float32", "training.precision: \"float32\" is not one of auto, fp32, "
+                                   "bf16, fp64, fp16, fp8"},
     {"training.optimizer.name=adam",
      "training.optimizer.name: \"adam\" is not one of adamw, sgd; did you mean adamw?"},
     {"training.lr_schedule.decay=cosin", "training.lr_schedule.decay: \"cosin\" is not one of "
@@ -183,7 +183,9 @@ static const struct {
      "resources.devices: 4: the layout data 2 x tensor 1 x pipeline 1 x context 1 has 2; use 2 or "
      "change the layout"},
     {"training.precision=fp64|resources.backend=cpu",
-     "resources.backend: cpu: computes in fp32 only; with precision fp64 use ref or auto"},
+     "resources.backend: cpu: computes in fp32 and bf16; with precision fp64 use ref or auto"},
+    {"training.precision=fp64|resources.backend=cuda",
+     "resources.backend: cuda: computes in fp32 and bf16; with precision fp64 use ref or auto"},
     {"data.train.0.format=tokenized-jsonl|data.train.0.window=T+1",
      "data.train.0.window: T+1: a row of tokenized-jsonl is a sample as it is; leave window out"},
     {"parallel.data=4|parallel.zero_stage=HYBRID_SHARD",
@@ -207,9 +209,10 @@ static const struct {
      "data.train: 2 sources: mixing sources is not built yet; use 1"},
     {"data.validation=[{path: /v, format: u16}]",
      "data.validation: validation data is not built yet; leave it out"},
-    {"training.precision=bf16", "training.precision: bf16: not built yet; use fp32 or fp64"},
-    {"training.precision=fp16", "training.precision: fp16: not built yet; use fp32 or fp64"},
-    {"training.precision=fp8", "training.precision: fp8: not built yet; use fp32 or fp64"},
+    {"training.precision=fp16",
+     "training.precision: fp16: not built yet; use auto, fp32, bf16 or fp64"},
+    {"training.precision=fp8",
+     "training.precision: fp8: not built yet; use auto, fp32, bf16 or fp64"},
     {"training.grad_dtype=bf16", "training.grad_dtype: bf16: not built yet; use fp32"},
     {"training.dropout=0.1", "training.dropout: 0.1: dropout is not built yet; use 0"},
     {"training.loss_scale.initial=1", "training.loss_scale.initial: 1: loss scaling (precision "
@@ -232,8 +235,6 @@ static const struct {
     {"resources.max_devices=4",
      "resources.max_devices: 4: an elastic range is not built yet; use 0"},
     {"resources.spares=1", "resources.spares: 1: keeping spare devices is not built yet; use 0"},
-    {"resources.type=h100", "resources.type: h100: not built yet; use any or cpu"},
-    {"resources.backend=cuda", "resources.backend: cuda: not built yet; use auto, ref or cpu"},
     {"checkpoint.interval=auto", "checkpoint.interval: auto: not built yet; use a whole number "
                                  "from 0 to 9007199254740992"},
     {"checkpoint.interval_s=60",
