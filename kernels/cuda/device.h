@@ -30,7 +30,8 @@ struct cuda_device {
 struct stream {
     struct cuda_device *dev;
     cudaStream_t cuda;
-    void *workspace; /* of matrix products; NULL in a queue */
+    void *workspace;    /* of matrix products; NULL in a queue */
+    void *column_parts; /* of sums of columns */
     bool has_failed;
     struct error failure;
 };

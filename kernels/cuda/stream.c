@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/device.h"
+#include "kernels/workspace.h"
 
 struct event {
     cudaEvent_t cuda;
@@ -18,6 +19,7 @@ static int stream_start(struct cuda_device *d, enum stream_kind kind, struct str
     CUDA_TRY(cudaStreamCreateWithPriority(&s->cuda, cudaStreamNonBlocking,
                                           kind == STREAM_QUEUE ? d->high : d->low),
              "new stream");
+    CUDA_TRY(cudaMalloc(&s->column_parts, WORKSPACE_CUDA_COLUMN_SUM), "workspace of sums");
     if (kind != STREAM_QUEUE) {
         CUDA_TRY(cudaMalloc(&s->workspace, CUDA_GEMM_WORKSPACE), "workspace of matrix products");
     }
@@ -50,9 +52,8 @@ void cuda_stream_free(struct device *dev, struct stream *s)
         cudaStreamSynchronize(s->cuda);
         cudaStreamDestroy(s->cuda);
     }
-    if (s->workspace) {
-        cudaFree(s->workspace);
-    }
+    cudaFree(s->workspace);
+    cudaFree(s->column_parts);
     cudaGetLastError();
     pthread_mutex_lock(&s->dev->lock);
     s->dev->failed = s->dev->failed == s ? NULL : s->dev->failed;
