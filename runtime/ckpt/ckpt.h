@@ -2,11 +2,11 @@
  * safetensors shards with a manifest; any layout can load them.
  *
  * Folder JOB/ckpt/step-00000100-a1 (step, attempt):
- *   weights-R.safetensors   parameters of file R, "model.layers.0..." in the run's precision
- *   optim-R.safetensors     the same names with ".exp_avg" and ".exp_avg_sq" behind (adamw)
- *   manifest.json           format version, step, samples, precision, seed; for each file: size and
- *                           SHA-256; for each tensor: file
- *   COMPLETE                written last; holds the manifest's SHA-256
+ *   weights-R.safetensors   parameters of file R, "model.layers.0...": F64 of an fp64 run, else
+ * F32; of a bf16 run its fp32 masters optim-R.safetensors     the same names with ".exp_avg" and
+ * ".exp_avg_sq" behind (adamw) manifest.json           format version, step, samples, precision,
+ * seed; for each file: size and SHA-256; for each tensor: file COMPLETE                written
+ * last; holds the manifest's SHA-256
  *
  * All ranks write, to step-...tmp first: fsync of files, then rename, then COMPLETE. Rank 0 commits
  * when all have said that their part is on disk. Nothing without COMPLETE is a checkpoint. */
@@ -34,6 +34,7 @@ struct ckpt_part {
 struct ckpt_state {
     const struct param_table *table;
     enum dtype dtype;           /* of the buffers: F32 or F64 */
+    bool bf16;                  /* to save: they are the F32 masters of a bf16 run */
     int64_t tensor, tensor_idx; /* tensor ranks, and which of them this is; 0 of 0 = one alone */
     struct ckpt_part weights, exp_avg, exp_avg_sq;
     /* To save: the elements that no other rank of this replica has as its own; ascending, inside
@@ -50,6 +51,8 @@ struct ckpt_meta {
     uint64_t seed;
     int32_t attempt;
     double loss; /* of that step; NAN = not known */
+    /* Of the run that saved it: F32, F64, or BF16 with F32 masters. Filled by loading, not read. */
+    enum dtype precision;
 };
 
 /* Filling: each of these writes what of the model lies here, and leaves padding alone. */
@@ -99,7 +102,8 @@ int ckpt_abandon(const char *parent, const struct ckpt_meta *meta, struct error 
 int ckpt_sweep(const char *parent, struct error *err);
 
 /* Reads a complete checkpoint: checks sizes and SHA-256 of the files that it reads (a damaged one
- * is ERR_DATA_LOSS and named), then fills state and meta; whatever layout wrote it. Parts without
+ * is ERR_DATA_LOSS and named), then fills state and meta; whatever layout and precision wrote it: a
+ * caller that minds F64 in F32 buffers looks at meta->precision. Parts without
  * data are passed over (moments, for a reader who only wants weights). */
 int ckpt_load(const char *dir, const struct ckpt_state *state, struct ckpt_meta *meta,
               struct error *err);
@@ -118,9 +122,11 @@ int ckpt_verify(const char *dir, struct ckpt_meta *meta, struct error *err);
 int ckpt_newest(const char *parent, char *dir, size_t dir_size, int64_t *step, struct error *err);
 
 /* A Hugging Face folder (config.json, model.safetensors; index and shards above 5 GB) with the
- * weights of the complete checkpoint ckpt_dir, in its precision, atomically: out_dir appears whole
- * or not at all. An older one is replaced. Tensor by tensor through a buffer of fixed size: no
- * rank's memory and no layout matter. table: of all of the model, for names and true shapes. */
+ * weights of the complete checkpoint ckpt_dir, atomically: out_dir appears whole or not at all.
+ * They are in the run's precision: of a bf16 run the masters, rounded to the nearest (ties to even)
+ * as the run rounds them for its layers. An older folder is replaced. Tensor by tensor through a
+ * buffer of fixed size: no rank's memory and no layout matter. table: of all of the model, for
+ * names and true shapes. */
 int ckpt_export_hf(const char *out_dir, const char *ckpt_dir, const struct param_table *table,
                    const ModelConfig *config, struct error *err);
 /* The same with another bound of a shard's bytes. */

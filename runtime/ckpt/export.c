@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "base/fs.h"
+#include "kernels/host/bf16.h"
 #include "model/config.h"
 #include "runtime/ckpt/fill.h"
 #include "runtime/ckpt/folder.h"
@@ -34,7 +35,8 @@ struct export
     const struct param **order; /* owned; forward order, as readers expect it */
     struct export_file *files;  /* owned */
     int32_t num_files;
-    enum dtype dtype;
+    enum dtype dtype;  /* of the new files */
+    enum dtype stored; /* of the checkpoint's */
     int64_t total_bytes;
 };
 
@@ -91,9 +93,20 @@ static int cut(struct export *x, int64_t shard_bytes_max, struct error *err)
     return 0;
 }
 
-static enum st_dtype stored_type(const struct export *x)
+static enum st_dtype type_of(enum dtype dtype)
 {
-    return x->dtype == DTYPE_F64 ? ST_F64 : ST_F32;
+    return dtype == DTYPE_F64 ? ST_F64 : dtype == DTYPE_BF16 ? ST_BF16 : ST_F32;
+}
+
+/* Elements as they are in the checkpoint become those of the new file, in place. */
+static void convert(const struct export *x, char *chunk, int64_t n)
+{
+    for (int64_t i = 0; x->dtype == DTYPE_BF16 && i < n; i++) {
+        float wide;
+        memcpy(&wide, chunk + (size_t)i * sizeof wide, sizeof wide);
+        uint16_t low = bf16_of(wide);
+        memcpy(chunk + (size_t)i * sizeof low, &low, sizeof low);
+    }
 }
 
 /* One tensor, from the checkpoint's file behind what is in the new one. */
@@ -101,22 +114,24 @@ static int copy_tensor(struct export *x, const struct param *p, struct shard_wri
                        char *chunk, struct error *err)
 {
     const struct st_tensor *t;
-    size_t size = dtype_size(x->dtype);
     if (reader_find(&x->from, p->name, &t, err) != 0) {
         return -1;
     }
     if (fill_check_shape(p, x->from.file, t, err) != 0) {
         return -1;
     }
-    if (t->dtype != stored_type(x)) {
+    if (t->dtype != type_of(x->stored)) {
         return error_set(err, ERR_DATA_LOSS, "%s: tensor \"%s\" is stored as %s, others are not",
                          st_file_path(x->from.file), p->name, st_dtype_name(t->dtype));
     }
     int64_t left = state_true_numel(p);
     for (int64_t at = 0; left > 0;) {
         int64_t n = left < CHUNK_ELEMENTS ? left : CHUNK_ELEMENTS;
-        if (st_read_elements(x->from.file, t, at, n, chunk, size, err) != 0 ||
-            shard_append(to, chunk, (size_t)n * size, err) != 0) {
+        if (st_read_elements(x->from.file, t, at, n, chunk, dtype_size(x->stored), err) != 0) {
+            return -1;
+        }
+        convert(x, chunk, n);
+        if (shard_append(to, chunk, (size_t)n * dtype_size(x->dtype), err) != 0) {
             return -1;
         }
         at += n;
@@ -138,7 +153,7 @@ static int lay_out(const struct export *x, const struct export_file *file, char 
     for (int32_t i = 0; i < file->num; i++) {
         const struct param *p = x->order[file->first + i];
         tensors[i].name = (char *)(uintptr_t)p->name;
-        tensors[i].dtype = stored_type(x);
+        tensors[i].dtype = type_of(x->dtype);
         tensors[i].num_dims = p->num_dims;
         memcpy(tensors[i].shape, p->shape, sizeof p->shape);
     }
@@ -157,7 +172,7 @@ static int fill_file(struct export *x, const struct export_file *file, struct sh
     }
     int rc = shard_append(to, header, header_len, err);
     free(header);
-    char *chunk = malloc((size_t)CHUNK_ELEMENTS * dtype_size(x->dtype));
+    char *chunk = malloc((size_t)CHUNK_ELEMENTS * dtype_size(x->stored));
     if (rc == 0 && !chunk) {
         rc = error_set(err, ERR_RESOURCE_EXHAUSTED, "%s: out of memory", file->name);
     }
@@ -219,7 +234,10 @@ static int write_config(const struct export *x, const char *dir, const ModelConf
     if (folder_file(dir, "config.json", path, sizeof path, err) != 0) {
         return -1;
     }
-    char *text = config_to_json(config, x->dtype == DTYPE_F64 ? "float64" : "float32");
+    const char *word = x->dtype == DTYPE_F64    ? "float64"
+                       : x->dtype == DTYPE_BF16 ? "bfloat16"
+                                                : "float32";
+    char *text = config_to_json(config, word);
     int rc = fs_write_atomic(path, text, strlen(text), 0644, err);
     free(text);
     return rc;
@@ -289,7 +307,8 @@ int ckpt_export_hf_shards(const char *out_dir, const char *ckpt_dir,
     if (reader_open(&x.from, ckpt_dir, 0, 1, err) != 0) {
         return error_wrap(err, "export to %s", out_dir);
     }
-    x.dtype = x.from.m.precision;
+    x.dtype = x.from.m.meta.precision;
+    x.stored = dtype_wide(x.dtype);
     /* What a killed export left. */
     int rc = fs_remove_tree(tmp, err);
     if (rc == 0) {

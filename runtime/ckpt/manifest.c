@@ -138,9 +138,9 @@ static bool take_fields(struct manifest *m)
                                  .seed = strtoull(seed, &end, 10),
                                  .attempt = attempt,
                                  .loss = loss};
-    m->precision = strcmp(precision, part_precision(DTYPE_F64)) == 0 ? DTYPE_F64 : DTYPE_F32;
-    return strcmp(format, FORMAT) == 0 && version == VERSION && step >= 0 && samples >= 0 &&
-           *seed != 0 && *end == 0 && json_is_object(m->files) && json_is_object(m->tensors);
+    return part_precision_parse(precision, &m->meta.precision) && strcmp(format, FORMAT) == 0 &&
+           version == VERSION && step >= 0 && samples >= 0 && *seed != 0 && *end == 0 &&
+           json_is_object(m->files) && json_is_object(m->tensors);
 }
 
 static bool good_file_name(const char *name)

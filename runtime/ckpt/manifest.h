@@ -16,7 +16,6 @@ struct manifest {
     json_t *root;         /* owned */
     json_t *files;        /* in root */
     json_t *tensors;      /* in root */
-    enum dtype precision; /* of what was read */
 };
 
 /* From the notes of all writers in dir. */

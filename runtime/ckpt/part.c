@@ -17,12 +17,24 @@ void part_file(const char *kind, int32_t writer, char out[PART_FILE_MAX])
     ASSERT(n > 0 && n < PART_FILE_MAX);
 }
 
-const char *part_precision(enum dtype dtype)
+const char *part_precision(enum dtype precision)
 {
-    return dtype == DTYPE_F64 ? "fp64" : "fp32";
+    return precision == DTYPE_F64 ? "fp64" : precision == DTYPE_BF16 ? "bf16" : "fp32";
 }
 
-int part_write(const char *dir, const struct ckpt_meta *meta, enum dtype dtype, int32_t writer,
+bool part_precision_parse(const char *word, enum dtype *out)
+{
+    static const enum dtype all[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (strcmp(word, part_precision(all[i])) == 0) {
+            *out = all[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+int part_write(const char *dir, const struct ckpt_meta *meta, enum dtype precision, int32_t writer,
                int32_t num_writers, json_t *files, struct error *err)
 {
     char name[PART_FILE_MAX], path[PATH_MAX];
@@ -32,7 +44,7 @@ int part_write(const char *dir, const struct ckpt_meta *meta, enum dtype dtype, 
     }
     json_t *notes = json_pack("{s:I, s:i, s:i, s:i, s:s, s:O}", "step", (json_int_t)meta->step,
                               "attempt", meta->attempt, "writer", writer, "writers", num_writers,
-                              "precision", part_precision(dtype), "files", files);
+                              "precision", part_precision(precision), "files", files);
     char *text = notes ? json_dumps(notes, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
     json_decref(notes);
     if (!text) {

@@ -17,11 +17,13 @@
 
 /* "weights-3.safetensors", "part-3.json". */
 void part_file(const char *kind, int32_t writer, char out[PART_FILE_MAX]);
-/* The word of a job file: fp32, fp64. */
-const char *part_precision(enum dtype dtype);
+/* The word of a job file: fp32, fp64, bf16. */
+const char *part_precision(enum dtype precision);
+/* False: there is no such word. */
+bool part_precision_parse(const char *word, enum dtype *out);
 
 /* files: {name: {bytes, sha256, tensors: [...]}}; borrowed. */
-int part_write(const char *dir, const struct ckpt_meta *meta, enum dtype dtype, int32_t writer,
+int part_write(const char *dir, const struct ckpt_meta *meta, enum dtype precision, int32_t writer,
                int32_t num_writers, json_t *files, struct error *err);
 /* The notes of one writer, checked: of this save (step, attempt, number of writers), and every
  * file is there with its size. The caller drops *out. */

@@ -18,7 +18,7 @@
 struct ckpt_save {
     char dir[PATH_MAX];
     struct ckpt_meta meta;
-    enum dtype dtype;
+    enum dtype precision; /* of the run */
     int32_t writer, num_writers;
     /* Of the files that are this writer's own: {name: {bytes, tensors, and sha256 where this writer
      * alone wrote it}}. */
@@ -195,7 +195,7 @@ int ckpt_save_write(struct ckpt_save **out, const char *parent, const struct ckp
                     struct error *err)
 {
     ASSERT(writer >= 0 && writer < num_writers && num_writers <= FOLDER_WRITERS_MAX);
-    ASSERT(state->dtype == DTYPE_F32 || state->dtype == DTYPE_F64);
+    ASSERT(state->dtype == DTYPE_F32 || (state->dtype == DTYPE_F64 && !state->bf16));
     ASSERT(!state->exp_avg.data == !state->exp_avg_sq.data);
     struct folder_name name = {meta->step, meta->attempt, true};
     struct ckpt_save *s = calloc(1, sizeof *s);
@@ -203,7 +203,7 @@ int ckpt_save_write(struct ckpt_save **out, const char *parent, const struct ckp
         return out_of_memory(parent, err);
     }
     s->meta = *meta;
-    s->dtype = state->dtype;
+    s->precision = state->bf16 ? DTYPE_BF16 : state->dtype;
     s->writer = writer;
     s->num_writers = num_writers;
     s->files = json_object();
@@ -267,7 +267,7 @@ static int seal(struct ckpt_save *s, struct error *err)
             return -1;
         }
     }
-    return part_write(s->dir, &s->meta, s->dtype, s->writer, s->num_writers, s->files, err);
+    return part_write(s->dir, &s->meta, s->precision, s->writer, s->num_writers, s->files, err);
 }
 
 int ckpt_save_seal(struct ckpt_save *s, struct error *err)

@@ -17,6 +17,7 @@ struct ckpt_state weights_state(const struct rank *r)
     struct ckpt_state state = {
         .table = &r->table,
         .dtype = dtype_wide(r->dtype),
+        .bf16 = r->dtype == DTYPE_BF16,
         .tensor = r->plan->mesh->tensor,
         .tensor_idx = r->axes.coord.tensor,
         .weights = part(r, STORE_MASTERS),
@@ -55,6 +56,10 @@ static int resume(struct rank *r, const char *dir, struct error *err)
         return error_set(err, ERR_FAILED_PRECONDITION,
                          "%s: %lld samples in %lld steps, but the job takes %lld a step", dir,
                          (long long)meta.consumed_samples, (long long)meta.step, (long long)batch);
+    if (meta.precision == DTYPE_F64 && r->dtype != DTYPE_F64)
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "%s: is of an fp64 run, whose numbers this one (%s) would round", dir,
+                         r->plan->spec->training->precision);
     r->step = meta.step;
     log_info("resumed from %s at step %lld", dir, (long long)meta.step);
     return 0;

@@ -101,6 +101,41 @@ static void what_any_number_of_writers_saved_loads_bit_by_bit(void **state)
     }
 }
 
+/* A bf16 run saves its masters and moments in full, and says what it is: nothing is rounded, under
+ * bf16 again or under fp32; nor where an fp32 run is taken up in bf16. */
+static void a_bf16_run_saves_its_masters_and_says_so(void **state)
+{
+    (void)state;
+    static const struct {
+        bool bf16;
+        enum dtype dtype, precision;
+        const char *word;
+    } cases[] = {{true, DTYPE_F32, DTYPE_BF16, "\"precision\": \"bf16\""},
+                 {false, DTYPE_F32, DTYPE_F32, "\"precision\": \"fp32\""},
+                 {false, DTYPE_F64, DTYPE_F64, "\"precision\": \"fp64\""}};
+    for (int32_t i = 0; i < 3; i++) {
+        struct fixture f, got;
+        struct ckpt_meta meta;
+        struct error err = {0};
+        char dir[256], path[300], *text;
+        size_t len;
+        fixture_new(&f, cases[i].dtype, true, 31);
+        f.state.bf16 = cases[i].bf16;
+        save_ok(&f, 300, i + 1, 3, dir);
+        snprintf(path, sizeof path, "%s/manifest.json", dir);
+        assert_int_equal(fs_read_file(path, 1 << 20, &text, &len, &err), 0);
+        assert_non_null(strstr(text, cases[i].word));
+        free(text);
+        fixture_like(&got, &f);
+        got.state.bf16 = i == 1; /* a bf16 checkpoint in fp32, an fp32 one in bf16 */
+        assert_int_equal(ckpt_load(dir, &got.state, &meta, &err), 0);
+        assert_int_equal(meta.precision, cases[i].precision);
+        fixture_assert_equal(&got, &f);
+        fixture_free(&f);
+        fixture_free(&got);
+    }
+}
+
 /* The bytes of a checkpoint are split between its writers, not its names. */
 static void writers_share_the_bytes(void **state)
 {
@@ -460,6 +495,7 @@ int main(void)
 #define EACH(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
     const struct CMUnitTest tests[] = {
         EACH(what_any_number_of_writers_saved_loads_bit_by_bit),
+        EACH(a_bf16_run_saves_its_masters_and_says_so),
         EACH(writers_share_the_bytes),
         EACH(moments_are_optional_for_the_reader_only),
         EACH(tensors_that_are_missing_or_foreign_are_named),

@@ -286,6 +286,77 @@ static void an_export_loads_again_and_equals(void **state)
     }
 }
 
+/* To the nearest, ties to even; written out for this test alone. */
+static uint16_t rounded(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t low = bits & 0xffff, high = bits >> 16;
+    if ((bits & 0x7f800000) == 0x7f800000 && (bits & 0x7fffff) != 0) {
+        return (uint16_t)(high | 0x40);
+    }
+    return (uint16_t)(high + (low > 0x8000 || (low == 0x8000 && (high & 1))));
+}
+
+static float widened(uint16_t low)
+{
+    uint32_t bits = (uint32_t)low << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* A bf16 run exports what its layers saw: the masters, rounded; half of the bytes, and a type that
+ * config.json names. Such a folder fills the masters of another run, or an fp32 run, exactly. */
+static void an_export_of_a_bf16_run_is_rounded_and_loads_into_masters(void **state)
+{
+    (void)state;
+    ModelConfig config = MODEL_CONFIG__INIT;
+    char out[128], path[256], *text;
+    struct fixture f, got;
+    struct error err = {0};
+    struct st_folder *folder;
+    const struct st_file *file;
+    size_t len;
+    config.model_type = (char[]){"llama"};
+    config.hidden_size = 12;
+    snprintf(out, sizeof out, "%s/export", root);
+    fixture_new(&f, DTYPE_F32, false, 21);
+    float *masters = f.state.weights.data;
+    const struct param *first = &f.table.params[0];
+    const uint32_t ties[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x7f7fffff, 0x00008000};
+    memcpy(masters + first->offset, ties, sizeof ties);
+    f.state.bf16 = true;
+    export_ok(out, &f, &config, 1000000);
+    assert_int_equal(st_folder_open(&folder, NULL, out, &err), 0);
+    for (int32_t i = 0; i < f.table.num_params; i++) {
+        const struct param *p = &f.table.params[i];
+        const struct st_tensor *t = st_folder_find(folder, p->name, &file);
+        assert_non_null(t);
+        assert_int_equal(t->dtype, ST_BF16);
+        const uint16_t *low = st_file_data(file, t);
+        for (int64_t k = 0; k < p->numel; k++) {
+            assert_int_equal(low[k], rounded(masters[p->offset + k]));
+        }
+    }
+    st_folder_close(folder);
+    snprintf(path, sizeof path, "%s/config.json", out);
+    assert_int_equal(fs_read_file(path, 100000, &text, &len, &err), 0);
+    assert_non_null(strstr(text, "\"torch_dtype\": \"bfloat16\""));
+    free(text);
+    fixture_like(&got, &f);
+    assert_int_equal(ckpt_load_hf(NULL, out, &got.state, &err), 0);
+    for (int32_t i = 0; i < f.table.num_params; i++) {
+        const struct param *p = &f.table.params[i];
+        for (int64_t k = p->offset; k < p->offset + p->numel; k++) {
+            float want = widened(rounded(masters[k]));
+            assert_memory_equal((float *)got.state.weights.data + k, &want, sizeof want);
+        }
+    }
+    fixture_free(&f);
+    fixture_free(&got);
+}
+
 static void an_export_that_fails_leaves_the_older_one(void **state)
 {
     (void)state;
@@ -314,6 +385,7 @@ int main(void)
         EACH(a_folder_must_have_exactly_the_models_tensors),
         EACH(gpt2_as_first_published_loads),
         EACH(an_export_loads_again_and_equals),
+        EACH(an_export_of_a_bf16_run_is_rounded_and_loads_into_masters),
         EACH(an_export_that_fails_leaves_the_older_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
