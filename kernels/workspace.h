@@ -68,6 +68,25 @@ static inline size_t workspace_cuda_embed_bwd(int64_t r, int64_t d)
     return 2 * workspace_embed_keys(r) + workspace_aligned(pieces * d * (int64_t)sizeof(float));
 }
 
+/* Attention: of each query and head sum(dO * O), f32; of each tile of positions the least and the
+ * largest segment, int32. The same for all types; the forward pass uses it with segments only. */
+#define WORKSPACE_ATTENTION_TILE 64
+
+static inline size_t workspace_attention_dots(int64_t b, int64_t t, int64_t h)
+{
+    return workspace_aligned(b * h * t * (int64_t)sizeof(float));
+}
+
+static inline size_t workspace_cuda_attention(int64_t b, int64_t t, int64_t h, int64_t kv,
+                                              int64_t e)
+{
+    (void)kv;
+    (void)e;
+    int64_t tiles = (t + WORKSPACE_ATTENTION_TILE - 1) / WORKSPACE_ATTENTION_TILE;
+    return workspace_attention_dots(b, t, h) +
+           workspace_aligned(b * tiles * 2 * (int64_t)sizeof(int32_t));
+}
+
 /* Sums of columns have no workspace in the table of operations: whoever launches them keeps this
  * much for each stream. Parts of up to WORKSPACE_COLUMNS_FLOATS numbers; one part needs none. */
 #define WORKSPACE_COLUMNS_FLOATS (256 * 1024)

@@ -17,8 +17,9 @@
 
 /* CU_SHARED(float, part, [32]): aligned to 16 bytes. */
 #define CU_SHARED(type, name, dims) __shared__ __align__(16) type name dims
+/* Aligned to 128 bytes where the kernel has no other shared memory, as all have that count on it. */
 #define CU_DYN_SHARED(type, name)                                                                  \
-    extern __shared__ __align__(16) unsigned char cu_dyn_shared[];                                 \
+    extern __shared__ __align__(128) unsigned char cu_dyn_shared[];                                 \
     type *name = reinterpret_cast<type *>(cu_dyn_shared)
 #define CU_LAUNCH(kernel, grid, block, bytes, stream, ...)                                         \
     (kernel)<<<(grid), (block), (bytes), (stream)>>>(__VA_ARGS__)
@@ -33,19 +34,25 @@ static __device__ __forceinline__ void cu_mma_16816_bf16(float d[4], const uint3
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Four 8 x 8 matrices of 16-bit numbers from shared memory; lane i says where row i lies. */
-static __device__ __forceinline__ void cu_ldmatrix_x4(uint32_t r[4], const void *row)
+/* Where something lies in shared memory, to reckon with: one register. */
+typedef uint32_t cu_shared_at;
+
+static __device__ __forceinline__ cu_shared_at cu_shared_of(const void *p)
 {
-    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* Four 8 x 8 matrices of 16-bit numbers from shared memory; lane i says where row i lies. */
+static __device__ __forceinline__ void cu_ldmatrix_x4(uint32_t r[4], cu_shared_at at)
+{
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(at)
                  : "memory");
 }
 
-static __device__ __forceinline__ void cu_ldmatrix_x4_trans(uint32_t r[4], const void *row)
+static __device__ __forceinline__ void cu_ldmatrix_x4_trans(uint32_t r[4], cu_shared_at at)
 {
-    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(at)
@@ -53,12 +60,24 @@ static __device__ __forceinline__ void cu_ldmatrix_x4_trans(uint32_t r[4], const
 }
 
 /* 16 bytes into shared memory, in the background; zeros where !full. */
-static __device__ __forceinline__ void cu_cp_async16(void *shared, const void *global, bool full)
+static __device__ __forceinline__ void cu_cp_async16(cu_shared_at at, const void *global, bool full)
 {
-    uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
     int bytes = full ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(bytes)
                  : "memory");
+}
+
+static __device__ __forceinline__ void cu_ldmatrix_x4(uint32_t r[4], const void *row)
+{
+    cu_ldmatrix_x4(r, cu_shared_of(row));
+}
+static __device__ __forceinline__ void cu_ldmatrix_x4_trans(uint32_t r[4], const void *row)
+{
+    cu_ldmatrix_x4_trans(r, cu_shared_of(row));
+}
+static __device__ __forceinline__ void cu_cp_async16(void *shared, const void *global, bool full)
+{
+    cu_cp_async16(cu_shared_of(shared), global, full);
 }
 
 static __device__ __forceinline__ void cu_cp_async_commit()
@@ -70,6 +89,14 @@ static __device__ __forceinline__ void cu_cp_async_commit()
 template <int N> static __device__ __forceinline__ void cu_cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* 2^x as fast as it goes: 2 units in the last place, and 0 where that isn't a normal number. */
+static __device__ __forceinline__ float cu_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 #define CU_CHECK_ALIGNED(p, bytes) ((void)0)

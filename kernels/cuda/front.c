@@ -59,14 +59,22 @@ static int rope(struct device *dev, struct stream *s, enum dtype t, void *x, con
         "rope", dev, cuda_rope(s->cuda, t, x, cos, sin, positions, r, seq_len, heads, e, backward));
 }
 
-static int no_attention(struct device *dev, struct stream *s, enum dtype t,
-                        const struct attention_args *a, struct error *err)
+static int attention_fwd(struct device *dev, struct stream *s, enum dtype t,
+                         const struct attention_args *a, struct error *err)
 {
-    (void)dev;
-    (void)s;
-    (void)t;
-    (void)a;
-    return error_set(err, ERR_UNIMPLEMENTED, "attention: not on backend cuda yet");
+    if (!front_has_type("attention_fwd", t, err)) {
+        return -1;
+    }
+    return FRONT_LAUNCH("attention_fwd", dev, cuda_attention_fwd(s->cuda, t, a));
+}
+
+static int attention_bwd(struct device *dev, struct stream *s, enum dtype t,
+                         const struct attention_args *a, struct error *err)
+{
+    if (!front_has_type("attention_bwd", t, err)) {
+        return -1;
+    }
+    return FRONT_LAUNCH("attention_bwd", dev, cuda_attention_bwd(s->cuda, t, a));
 }
 
 static size_t attention_workspace(struct device *dev, enum dtype t, int64_t b, int64_t seq_len,
@@ -74,7 +82,7 @@ static size_t attention_workspace(struct device *dev, enum dtype t, int64_t b, i
 {
     (void)dev;
     (void)t;
-    return (size_t)(b * seq_len * h * kv * e) * 0;
+    return workspace_cuda_attention(b, seq_len, h, kv, e);
 }
 
 static int swiglu_fwd(struct device *dev, struct stream *s, enum dtype t, void *y, const void *gate,
@@ -181,8 +189,8 @@ const struct kernels cuda_kernels = {
     .layernorm_bwd = front_layernorm_bwd,
     .layernorm_bwd_workspace = front_layernorm_bwd_workspace,
     .rope = rope,
-    .attention_fwd = no_attention,
-    .attention_bwd = no_attention,
+    .attention_fwd = attention_fwd,
+    .attention_bwd = attention_bwd,
     .attention_workspace = attention_workspace,
     .swiglu_fwd = swiglu_fwd,
     .swiglu_bwd = swiglu_bwd,

@@ -87,6 +87,11 @@ static inline int __all_sync(unsigned mask, int predicate, CUSIM_AT)
 
 /* ---- wrappers of instructions ---- */
 
+static inline float cu_exp2(float x)
+{
+    return exp2f(x);
+}
+
 static inline float cusim_half_of(uint32_t word, int high)
 {
     uint32_t bits = high ? word & 0xffff0000u : word << 16;
@@ -145,6 +150,28 @@ static inline void cusim_ldmatrix(uint32_t r[4], const void *row, bool transpose
         uint16_t high = transposed ? rows[m * 8 + pair + 1][group] : rows[m * 8 + group][pair + 1];
         r[m] = low | (uint32_t)high << 16;
     }
+}
+
+typedef uintptr_t cu_shared_at;
+
+static inline cu_shared_at cu_shared_of(const void *p)
+{
+    return (cu_shared_at)p;
+}
+
+static inline void cu_ldmatrix_x4(uint32_t r[4], cu_shared_at row, CUSIM_AT)
+{
+    cusim_ldmatrix(r, (const void *)row, false, file, line);
+}
+
+static inline void cu_ldmatrix_x4_trans(uint32_t r[4], cu_shared_at row, CUSIM_AT)
+{
+    cusim_ldmatrix(r, (const void *)row, true, file, line);
+}
+
+static inline void cu_cp_async16(cu_shared_at shared, const void *global, bool full, CUSIM_AT)
+{
+    cusim::copy_async((void *)shared, global, full, file, line);
 }
 
 static inline void cu_ldmatrix_x4(uint32_t r[4], const void *row, CUSIM_AT)
