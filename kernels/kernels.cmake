@@ -39,7 +39,7 @@ target_link_libraries(tandem_ref PUBLIC tandem_host m)
 
 # Sums may be reordered only where the source says so (omp simd), so that a NaN shows. Clang can't
 # vectorise a maximum that must not assume NaNs away, and says so.
-tandem_variants(cpu kernels/cpu/loops "f32;f64"
+tandem_variants(cpu kernels/cpu/loops "f32;f64;bf16"
   -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fopenmp-simd
   $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed>)
 add_library(tandem_cpu STATIC kernels/cpu/cpu.c kernels/cpu/peak.c ${cpu_objects})

@@ -29,6 +29,7 @@ struct shape {
     double norms;          /* parameters of a norm */
     double wide;           /* bytes of an element of sums */
     bool qk_norm, positions;
+    bool low; /* activations are narrower than sums */
 };
 
 static struct shape shape_of(const ModelConfig *c, const JobSpec *spec,
@@ -46,14 +47,17 @@ static struct shape shape_of(const ModelConfig *c, const JobSpec *spec,
                           .norms = load->layer_norm ? 2 : 1,
                           .wide = memory_stat_size(t),
                           .qk_norm = load->qk_norm,
-                          .positions = load->positions};
+                          .positions = load->positions,
+                          .low = memory_stat_size(t) > (double)memory_element_size(t)};
 }
 
-/* Two tiles of scores for each thread; partial gradients of a norm's weights for each 64 rows. */
+/* Two tiles of scores for each thread and, in bf16, sums of a tile's rows and of a key head's
+ * gradients; partial gradients of a norm's weights for each 64 rows. */
 static double cpu_workspace(const struct shape *s, int64_t threads)
 {
     double num = (double)(threads > 1 ? threads : 1);
-    double attention = num * 2 * ATTENTION_TILE * s->seq_len;
+    double sums = s->low ? (ATTENTION_TILE + 2 * s->seq_len) * s->head_dim : 0;
+    double attention = num * (2 * ATTENTION_TILE * s->seq_len + sums);
     double norm = blocks_of(s->own_rows) * s->hidden * s->norms;
     double heads_norm = s->qk_norm ? blocks_of(s->rows * s->heads) * s->head_dim : 0;
     return memory_piece(most(attention, most(norm, heads_norm)), s->wide);

@@ -24,6 +24,10 @@ static __device__ __forceinline__ void convert(__nv_bfloat16 *to, float x)
 {
     *to = __float2bfloat16(x);
 }
+static __device__ __forceinline__ void convert(__nv_bfloat16 *to, double x)
+{
+    *to = __float2bfloat16((float)x); /* as hosts do it */
+}
 template <class T> static __device__ __forceinline__ void convert(T *to, T x)
 {
     *to = x;
@@ -87,6 +91,8 @@ extern "C" cudaError_t cuda_cast(cudaStream_t s, void *dst, enum dtype dst_t, co
         return cast<double, __nv_bfloat16>(s, dst, src, n);
     case PAIR(DTYPE_BF16, DTYPE_F32):
         return cast<__nv_bfloat16, float>(s, dst, src, n);
+    case PAIR(DTYPE_BF16, DTYPE_F64):
+        return cast<__nv_bfloat16, double>(s, dst, src, n);
     case PAIR(DTYPE_BF16, DTYPE_BF16):
         return cast<__nv_bfloat16, __nv_bfloat16>(s, dst, src, n);
     default:

@@ -32,15 +32,19 @@ static __global__ void __launch_bounds__(SORT_THREADS)
 {
     CU_SHARED(uint64_t, tile, [TILE]);
     int64_t from = (int64_t)blockIdx.x * TILE;
-    for (int i = (int)threadIdx.x; i < TILE; i += SORT_THREADS) {
+    int num = 1;
+    while (num < TILE && num < r - from) {
+        num *= 2;
+    }
+    for (int i = (int)threadIdx.x; i < num; i += SORT_THREADS) {
         int64_t id = from + i < r ? (int64_t)ids[from + i] - first : -1;
         uint32_t high = id >= 0 && id < v ? (uint32_t)id : NOWHERE;
         tile[i] = (uint64_t)high << 32 | (from + i < r ? (uint32_t)(from + i) : NOWHERE);
     }
-    for (int size = 2; size <= TILE; size *= 2) {
+    for (int size = 2; size <= num; size *= 2) {
         for (int apart = size / 2; apart > 0; apart /= 2) {
             __syncthreads();
-            for (int i = (int)threadIdx.x; i < TILE / 2; i += SORT_THREADS) {
+            for (int i = (int)threadIdx.x; i < num / 2; i += SORT_THREADS) {
                 int low = i / apart * 2 * apart + i % apart;
                 bool up = (low & size) == 0;
                 uint64_t a = tile[low];
@@ -53,7 +57,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
         }
     }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < TILE && from + i < r; i += SORT_THREADS) {
+    for (int i = (int)threadIdx.x; i < num && from + i < r; i += SORT_THREADS) {
         keys[from + i] = tile[i];
     }
 }

@@ -22,14 +22,15 @@ static __device__ __forceinline__ float gelu_of(float x)
     return __fdividef(x, 1 + gelu_exp(x, x * x));
 }
 
-/* s + x * s * (1 - s) * 2u', s = 1 / (1 + e^(-2u)) and 1 - s = e^(-2u) * s. The power stays below
- * 2^60: there s is 0 to float, and infinity times 0 is none of it. */
+/* s + x * s * (1 - s) * 2u', s = 1 / (1 + e^(-2u)) and 1 - s = e^(-2u) * s. Beyond 8 it is 0 or 1
+ * to a float, and nothing in it overflows before; a NaN stays one. */
 static __device__ __forceinline__ float gelu_slope(float x)
 {
     const float a = (float)(2 * GELU_ROOT);
     const float b = (float)(6 * GELU_ROOT * GELU_CUBIC);
+    x = x > 8 ? 8 : x < -8 ? -8 : x;
     float square = x * x;
-    float e = fminf(gelu_exp(x, square), 0x1p60f);
+    float e = gelu_exp(x, square);
     float s = __fdividef(1.0f, 1 + e);
     return s + x * (s * (e * s)) * (a + b * square);
 }

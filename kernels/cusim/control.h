@@ -31,6 +31,7 @@ void cusim_protect(void);
 struct cusim_counts {
     int64_t launches, allocations, syncs;
     int64_t pageable_copies; /* copies that were not asynchronous, for want of pinned memory */
+    int64_t graphs, replayed; /* launches of graphs, and the pieces of work that these brought */
     size_t bytes_now, bytes_peak;
 };
 struct cusim_counts cusim_counted(void);

@@ -154,6 +154,7 @@ static void graph_push(const struct CUgraphExec_st *e, struct CUstream_st *s)
         } else {
             struct op op = item->op;
             op.args = copy_of(op.args, op.bytes);
+            counts.replayed++;
             stream_push(lane, &op);
         }
     }
@@ -233,6 +234,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
     if (s->capture) {
         return machine_error(cudaErrorStreamCaptureUnsupported);
     }
+    counts.graphs++;
     graph_push(e, s);
     return cudaSuccess;
 }

@@ -177,13 +177,17 @@ int model_backward(struct model *m, int32_t unit_begin, int32_t unit_end, struct
     ASSERT(m->trains && m->input.targets != NULL);
     ASSERT(0 <= unit_begin && unit_begin <= unit_end && unit_end <= m->num_layers + 2);
     m->backward = true;
+    void *here = m->d_residual, *next = m->d_residual_next;
     for (int32_t u = unit_end - 1; u >= unit_begin; u--) {
         m->unit = u;
         int rc = u == 0                   ? embed_backward(m, m->d_residual, err)
                  : u == m->num_layers + 1 ? head_backward(m, err)
                                           : block_backward(m, u - 1, err);
-        if (rc != 0)
+        if (rc != 0) {
+            m->d_residual = here;
+            m->d_residual_next = next;
             return error_wrap(err, "backward");
+        }
     }
     return 0;
 }

@@ -44,6 +44,9 @@ void model_free(struct model *m);
  * nowhere): of what is enqueued from here on. A store_bind_fn; model is a struct model. */
 void model_bind_weights(void *model, int32_t bucket, void *base);
 void model_bind_grads(void *model, int32_t bucket, void *base);
+/* Says where the weights and gradients of these units lie just now: the same number for the same
+ * places, and another for others. */
+uint64_t model_places(const struct model *m, int32_t unit_begin, int32_t unit_end);
 /* All buckets, from flat buffers as the table lays them out; grads NULL = none. */
 void model_bind_whole(struct model *m, void *weights, void *grads);
 
@@ -65,7 +68,8 @@ void model_set_span(struct model *m, int64_t past, int64_t num);
  * and seeds the backward pass with dloss (= 1 / valid targets of the whole step). */
 int model_forward(struct model *m, int32_t unit_begin, int32_t unit_end, double dloss,
                   double *loss_sum, struct error *err);
-/* The same units, descending. Gradients of parameters are accumulated; how those of one tensor rank
+/* The same units, descending; after a failure the model is as before, so it may be called again.
+ * Gradients of parameters are accumulated; how those of one tensor rank
  * must still be summed says the table (enum param_sum). */
 int model_backward(struct model *m, int32_t unit_begin, int32_t unit_end, struct error *err);
 /* After a forward pass without backward: logits [micro * seq_len, V] (of a span: its own) in device

@@ -204,6 +204,24 @@ void model_bind_grads(void *model, int32_t bucket, void *base)
     m->grads_at[bucket] = base;
 }
 
+/* Parameters of a bucket lie side by side in the table. A tied embedding is the head's, too. */
+uint64_t model_places(const struct model *m, int32_t unit_begin, int32_t unit_end)
+{
+    uint64_t hash = 14695981039346656037u;
+    int32_t last = -1;
+    for (int32_t i = 0; i < m->table->num_params; i++) {
+        const struct param *p = &m->table->params[i];
+        bool is_used = (p->unit >= unit_begin && p->unit < unit_end) ||
+                       (p->tied && unit_end == m->num_layers + 2);
+        if (!is_used || p->bucket == last)
+            continue;
+        last = p->bucket;
+        hash = (hash ^ (uint64_t)(uintptr_t)m->weights_at[last]) * 1099511628211u;
+        hash = (hash ^ (uint64_t)(uintptr_t)m->grads_at[last]) * 1099511628211u;
+    }
+    return hash;
+}
+
 void model_bind_whole(struct model *m, void *weights, void *grads)
 {
     for (int32_t i = 0; i < m->num_buckets; i++) {

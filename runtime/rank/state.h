@@ -46,6 +46,7 @@ struct rank {
     struct param_table table;
     struct store *store;
     struct model *model;
+    struct replay *replay; /* NULL: nothing is captured */
     void **grads_at; /* by bucket: where its gradients lie whole just now; NULL = nowhere */
     double *words;   /* device memory, [WORD_RANKS + ranks] */
     double *said[2]; /* the same on the host, of even and odd steps: see words.h */

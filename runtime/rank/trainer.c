@@ -9,6 +9,7 @@
 #include "runtime/rank/count.h"
 #include "runtime/rank/measure.h"
 #include "runtime/rank/nonfinite.h"
+#include "runtime/rank/passes.h"
 #include "runtime/rank/words.h"
 
 /* ---- the parts of a step ----------------------------------------------------------------------
@@ -43,14 +44,14 @@ static int forward(struct rank *r, const struct step *s, const Action *a, struct
     }
     if (store_await_weights(r->store, a->unit_begin, a->unit_end, err) != 0)
         return -1;
-    return model_forward(r->model, a->unit_begin, a->unit_end, s->dloss, &r->words[WORD_LOSS], err);
+    return pass_forward(r, a->unit_begin, a->unit_end, s->dloss, err);
 }
 
 static int backward(struct rank *r, const Action *a, struct error *err)
 {
     if (store_await_weights(r->store, a->unit_begin, a->unit_end, err) != 0)
         return -1;
-    return model_backward(r->model, a->unit_begin, a->unit_end, err);
+    return pass_backward(r, a->unit_begin, a->unit_end, err);
 }
 
 static int reduce_loss(struct rank *r, struct error *err)

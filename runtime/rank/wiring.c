@@ -7,6 +7,8 @@
 #include "plan/plan.h"
 #include "plan/spec_check.h"
 #include "runtime/optim/optimizer.h"
+#include "runtime/rank/passes.h"
+#include "runtime/rank/replay.h"
 #include "runtime/rank/weights.h"
 #include "runtime/rank/words.h"
 
@@ -197,7 +199,8 @@ int wiring_open(struct rank *r, struct error *err)
     if (find_place(r, err) != 0 || open_device(r, err) != 0 || open_axes(r, err) != 0 ||
         arenas_open(&r->arenas, r->plan->memory, r->dev, r->world, err) != 0 ||
         open_store(r, err) != 0 || words_open(r, err) != 0 || open_buckets(r, err) != 0 ||
-        open_feed(r, err) != 0 || open_model(r, err) != 0 || open_saver(r, err) != 0)
+        open_feed(r, err) != 0 || open_model(r, err) != 0 || open_saver(r, err) != 0 ||
+        passes_open(r, err) != 0)
         return -1;
     store_bind(r->store, bind_weights, bind_grads, r);
     return 0;
@@ -209,6 +212,7 @@ void wiring_close(struct rank *r)
 {
     if (r->dev != NULL && r->compute != NULL)
         r->dev->ops->stream_sync(r->dev, r->compute, NULL);
+    replay_free(r->replay);
     saver_free(r->saver);
     store_free(r->store);
     model_free(r->model);

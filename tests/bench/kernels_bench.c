@@ -47,6 +47,13 @@ static float *numbers(int64_t n)
     return x;
 }
 
+static void *numbers_bf16(int64_t n)
+{
+    void *low = device_mem((size_t)n * dtype_size(DTYPE_BF16));
+    must(k->cast(dev, stream, low, DTYPE_BF16, numbers(n), DTYPE_F32, n, &err));
+    return low;
+}
+
 /* One thread is timed by the processor time that it got, so that a busy machine counts less. */
 static int64_t now_ns(void)
 {
@@ -92,6 +99,11 @@ static void run_gemm(void *arg)
     must(k->gemm(dev, stream, DTYPE_F32, arg, &err));
 }
 
+static void run_gemm_bf16(void *arg)
+{
+    must(k->gemm(dev, stream, DTYPE_BF16, arg, &err));
+}
+
 static void bench_gemm(const char *what, int64_t m, int64_t n, int64_t kk, bool ta, bool tb,
                        double beta)
 {
@@ -111,7 +123,14 @@ static void bench_gemm(const char *what, int64_t m, int64_t n, int64_t kk, bool 
     char text[80];
     snprintf(text, sizeof text, "gemm %s %lldx%lldx%lld", what, (long long)m, (long long)n,
              (long long)kk);
-    report_flops(text, 2.0 * (double)m * (double)n * (double)kk, best_seconds(run_gemm, &g));
+    double flops = 2.0 * (double)m * (double)n * (double)kk;
+    report_flops(text, flops, best_seconds(run_gemm, &g));
+    g.a = numbers_bf16(m * kk);
+    g.b = numbers_bf16(kk * n);
+    g.c = numbers(m * n); /* gradients of weights are summed up in fp32 */
+    g.c_type = beta == 0 ? DTYPE_BF16 : DTYPE_F32;
+    snprintf(text, sizeof text, "     bf16");
+    report_flops(text, flops, best_seconds(run_gemm_bf16, &g));
 }
 
 /* The three products of a layer y = x w^T, x [r,in], w [out,in]. */

@@ -33,7 +33,7 @@ foreach(variant ${cusim_variants})
 endforeach()
 
 cusim_test(cusim_engine_test engine_test.c right.cu)
-foreach(kernels norm step)
+foreach(kernels norm step pointwise embed loss)
   cusim_test(cusim_${kernels}_test ${kernels}_test.c)
 endforeach()
 cusim_test(cusim_streams_test streams_test.c right.cu)

@@ -183,8 +183,11 @@ static void graphs_are_captured_once_and_launched_often(void **state)
         MUST(cudaStreamEndCapture(s, &graph));
         MUST(cudaGraphInstantiate(&exec, graph, 0));
         MUST(cudaGraphDestroy(graph));
+        struct cusim_counts before = cusim_counted();
         for (int launch = 1; launch <= 3; launch++) {
             MUST(cudaGraphLaunch(exec, s));
+            assert_int_equal(cusim_counted().graphs, before.graphs + launch);
+            assert_int_equal(cusim_counted().replayed, before.replayed + 3 * launch);
             MUST(cudaStreamSynchronize(s));
             assert_int_equal(*host, 128 * launch);
         }

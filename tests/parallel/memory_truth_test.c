@@ -80,6 +80,8 @@ static const struct truth_case cases[] = {
     BF16(.family = "llama", .data = 2, .zero_stage = 2, .optimizer = sgd),
     BF16(.family = "gpt2", .data = 4, .zero_stage = 3, .shard_size = 2, .checkpoint = async_saves),
     BF16(.family = "llama", .data = 2, .tensor = 4, .zero_stage = 3, .sequence = true),
+    {.family = "llama", .data = 1, .precision = "bf16", .seq_len = 128, .threads = 3},
+    {.family = "qwen3", .data = 2, .zero_stage = 2, .micro = 2, .precision = "bf16"},
 };
 #define NUM_CASES ((int)(sizeof(cases) / sizeof(*cases)))
 

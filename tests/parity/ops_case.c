@@ -124,9 +124,6 @@ static void check_hosts(const struct trial *trial)
     run_on_host("ref", 1, trial, trial->t, &one);
     compare(name_of(trial, "ref", name, sizeof name), &trial->want, &one, &trial->bar);
     outputs_free(&one);
-    if (trial->t == DTYPE_BF16) {
-        return; /* cpu has none yet */
-    }
     run_on_host("cpu", 1, trial, trial->t, &one);
     compare(name_of(trial, "cpu", name, sizeof name), &trial->want, &one, &trial->bar);
     for (int num = effort(2, 2, MAX_THREADS); num <= MAX_THREADS; num++) {

@@ -106,12 +106,76 @@ static struct tile tile_of(const struct attention_args *a, int64_t b, int64_t h,
 
 static struct view rows_of(const void *at, int64_t offset, int64_t row)
 {
-    return (struct view){(const real *)at + offset, row, 1};
+    return (struct view){(const elem *)at + offset, row, 1, !ELEM_IS_BF16};
+}
+
+static struct view scores_of(const real *score)
+{
+    return (struct view){score, TILE, 1, true};
 }
 
 static struct view transposed(struct view v)
 {
-    return (struct view){v.at, v.col, v.row};
+    return (struct view){v.at, v.col, v.row, v.wide};
+}
+
+/* ---- scratch ---------------------------------------------------------------------------------
+ * Of each thread. In bf16 what comes out is summed up on the side, in fp32, and rounded behind its
+ * last sum. */
+
+struct scratch {
+    real *p, *ds;  /* [T, TILE] */
+    real *out;     /* [TILE, E], bf16 only: o or dq of a tile */
+    real *dk, *dv; /* [T, E], bf16 only: of a key head */
+};
+
+static int64_t scratch_numbers(int64_t seq_len, int64_t e)
+{
+    int64_t sums = ELEM_IS_BF16 ? TILE * e + 2 * seq_len * e : 0;
+    return 2 * TILE * seq_len + sums;
+}
+
+static struct scratch scratch_of(const struct attention_args *a, int thread)
+{
+    struct scratch s = {.p = (real *)a->workspace + thread * scratch_numbers(a->t, a->e)};
+    s.ds = s.p + TILE * a->t;
+    if (ELEM_IS_BF16) {
+        s.out = s.ds + TILE * a->t;
+        s.dk = s.out + TILE * a->e;
+        s.dv = s.dk + a->t * a->e;
+    }
+    return s;
+}
+
+static real *aside(real *sums, int64_t offset)
+{
+    return ELEM_IS_BF16 ? sums + offset : NULL;
+}
+
+/* Rows of sums, and how far apart they are. */
+struct sums {
+    real *at;
+    int64_t row;
+};
+
+/* Where rows that belong at `offset` in `whole` are summed up. */
+static struct sums sums_of(void *whole, int64_t offset, int64_t row, real *beside, int64_t e)
+{
+    return ELEM_IS_BF16 ? (struct sums){beside, e} : (struct sums){(real *)whole + offset, row};
+}
+
+/* Puts them there. */
+static void put_sums(void *whole, int64_t offset, int64_t row, struct sums from, int64_t num,
+                     int64_t e)
+{
+    for (int64_t i = 0; ELEM_IS_BF16 && i < num; i++) {
+        elem *to = (elem *)whole + offset + i * row;
+        const real *sum = from.at + i * from.row;
+#pragma omp simd
+        for (int64_t j = 0; j < e; j++) {
+            to[j] = elem_store(sum[j]);
+        }
+    }
 }
 
 /* Columns without a query hold zeros, so that no loop has to stop within a group. */
@@ -202,24 +266,26 @@ static void forward_task(void *arg, int64_t task, int thread)
     /* The longest tiles first, so that none is left over at the end. */
     int64_t first = (num_tiles - 1 - task % num_tiles) * tile_width(a->t);
     struct tile t = tile_of(a, head / a->h, head % a->h, first);
-    real *p = (real *)a->workspace + (int64_t)thread * 2 * TILE * a->t;
+    struct scratch s = scratch_of(a, thread);
+    real *p = s.p;
     real max[TILE];
     real total[TILE];
     tile_scores(&t, p);
     column_max(&t, p, max);
     column_exp(&t, p, max, total);
-    real *o = (real *)a->o + t.q_at;
+    struct sums o = sums_of(a->o, t.q_at, t.q_row, s.out, a->e);
     OP(multiply)
-    (t.rows, a->e, t.keys, 1, transposed(rows_of(p, 0, TILE)), rows_of(a->v, t.k_at, t.k_row), 0, o,
-     t.q_row);
+    (t.rows, a->e, t.keys, 1, transposed(scores_of(p)), rows_of(a->v, t.k_at, t.k_row), 0, o.at,
+     o.row);
     for (int64_t i = 0; i < t.rows; i++) {
         real inv = 1 / total[i];
         t.lse[i] = max[i] + LOG(total[i]);
 #pragma omp simd
         for (int64_t e = 0; e < a->e; e++) {
-            o[i * t.q_row + e] *= inv;
+            o.at[i * o.row + e] *= inv;
         }
     }
+    put_sums(a->o, t.q_at, t.q_row, o, t.rows, a->e);
 }
 
 void OP(attention_fwd)(struct pool *pool, const void *args)
@@ -231,13 +297,13 @@ void OP(attention_fwd)(struct pool *pool, const void *args)
 /* delta [TILE]: of each query, o . d_o. */
 static void output_products(const struct tile *t, real *delta)
 {
-    const real *o = (const real *)t->a->o + t->q_at;
-    const real *d_o = (const real *)t->a->d_o + t->q_at;
+    const elem *o = (const elem *)t->a->o + t->q_at;
+    const elem *d_o = (const elem *)t->a->d_o + t->q_at;
     for (int64_t i = 0; i < t->rows; i++) {
         real sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t e = 0; e < t->a->e; e++) {
-            sum += o[i * t->q_row + e] * d_o[i * t->q_row + e];
+            sum += elem_load(o[i * t->q_row + e]) * elem_load(d_o[i * t->q_row + e]);
         }
         delta[i] = sum;
     }
@@ -265,8 +331,10 @@ static void score_gradients(const struct tile *t, real *p, real *ds)
 }
 
 /* dq of the tile =; dk, dv of its keys +=. */
-static void backward_tile(const struct tile *t, real *p, real *ds)
+static void backward_tile(const struct tile *t, const struct scratch *s)
 {
+    real *p = s->p;
+    real *ds = s->ds;
     const struct attention_args *a = t->a;
     struct view q = rows_of(a->q, t->q_at, t->q_row);
     struct view d_o = rows_of(a->d_o, t->q_at, t->q_row);
@@ -274,13 +342,15 @@ static void backward_tile(const struct tile *t, real *p, real *ds)
     OP(multiply)
     (t->keys, t->rows, a->e, 1, rows_of(a->v, t->k_at, t->k_row), transposed(d_o), 0, ds, TILE);
     score_gradients(t, p, ds);
+    struct sums dq = sums_of(a->dq, t->q_at, t->q_row, s->out, a->e);
+    struct sums dk = sums_of(a->dk, t->k_at, t->k_row, aside(s->dk, t->first_key * a->e), a->e);
+    struct sums dv = sums_of(a->dv, t->k_at, t->k_row, aside(s->dv, t->first_key * a->e), a->e);
     OP(multiply)
-    (t->rows, a->e, t->keys, 1, transposed(rows_of(ds, 0, TILE)), rows_of(a->k, t->k_at, t->k_row),
-     0, (real *)a->dq + t->q_at, t->q_row);
-    OP(multiply)
-    (t->keys, a->e, t->rows, 1, rows_of(ds, 0, TILE), q, 1, (real *)a->dk + t->k_at, t->k_row);
-    OP(multiply)
-    (t->keys, a->e, t->rows, 1, rows_of(p, 0, TILE), d_o, 1, (real *)a->dv + t->k_at, t->k_row);
+    (t->rows, a->e, t->keys, 1, transposed(scores_of(ds)), rows_of(a->k, t->k_at, t->k_row), 0,
+     dq.at, dq.row);
+    put_sums(a->dq, t->q_at, t->q_row, dq, t->rows, a->e);
+    OP(multiply)(t->keys, a->e, t->rows, 1, scores_of(ds), q, 1, dk.at, dk.row);
+    OP(multiply)(t->keys, a->e, t->rows, 1, scores_of(p), d_o, 1, dv.at, dv.row);
 }
 
 /* One key head with all its query heads: they add to the same dk and dv, in this order. */
@@ -289,20 +359,24 @@ static void backward_task(void *arg, int64_t task, int thread)
     const struct attention_args *a = arg;
     int64_t b = task / a->kv;
     int64_t kv = task % a->kv;
-    real *p = (real *)a->workspace + (int64_t)thread * 2 * TILE * a->t;
-    real *ds = p + TILE * a->t;
+    struct scratch s = scratch_of(a, thread);
+    int64_t at = (b * a->t * a->kv + kv) * a->e;
+    int64_t row = a->kv * a->e;
+    struct sums dk = sums_of(a->dk, at, row, s.dk, a->e);
+    struct sums dv = sums_of(a->dv, at, row, s.dv, a->e);
     for (int64_t j = 0; j < a->t; j++) {
-        int64_t at = ((b * a->t + j) * a->kv + kv) * a->e;
-        memset((real *)a->dk + at, 0, (size_t)a->e * sizeof(real));
-        memset((real *)a->dv + at, 0, (size_t)a->e * sizeof(real));
+        memset(dk.at + j * dk.row, 0, (size_t)a->e * sizeof(real));
+        memset(dv.at + j * dv.row, 0, (size_t)a->e * sizeof(real));
     }
     int64_t group = a->h / a->kv;
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
         for (int64_t first = 0; first < a->t; first += tile_width(a->t)) {
             struct tile t = tile_of(a, b, h, first);
-            backward_tile(&t, p, ds);
+            backward_tile(&t, &s);
         }
     }
+    put_sums(a->dk, at, row, dk, a->t, a->e);
+    put_sums(a->dv, at, row, dv, a->t, a->e);
 }
 
 void OP(attention_bwd)(struct pool *pool, const void *args)
@@ -317,6 +391,5 @@ size_t OP(attention_workspace)(int num_threads, int64_t b, int64_t seq_len, int6
     (void)b;
     (void)h;
     (void)kv;
-    (void)e;
-    return (size_t)num_threads * 2 * (size_t)TILE * (size_t)seq_len * sizeof(real);
+    return (size_t)num_threads * (size_t)scratch_numbers(seq_len, e) * sizeof(real);
 }

@@ -11,14 +11,14 @@ static void add_bias_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct bias_args *a = arg;
-    const real *b = a->in;
+    const elem *b = a->in;
     int64_t begin = task * row_block(a->n);
     int64_t end = min_i64(a->r, begin + row_block(a->n));
     for (int64_t r = begin; r < end; r++) {
-        real *y = (real *)a->out + r * a->n;
+        elem *y = (elem *)a->out + r * a->n;
 #pragma omp simd
         for (int64_t i = 0; i < a->n; i++) {
-            y[i] += b[i];
+            y[i] = elem_store(elem_load(y[i]) + elem_load(b[i]));
         }
     }
 }
@@ -40,10 +40,10 @@ static void column_sum_task(void *arg, int64_t task, int thread)
         int64_t end = min_i64(a->r, first + SUM_ROWS);
         real sum[SUM_COLS] = {0};
         for (int64_t r = first; r < end; r++) {
-            const real *dy = (const real *)a->in + r * a->n + begin;
+            const elem *dy = (const elem *)a->in + r * a->n + begin;
 #pragma omp simd
             for (int64_t i = 0; i < n; i++) {
-                sum[i] += dy[i];
+                sum[i] += elem_load(dy[i]);
             }
         }
 #pragma omp simd

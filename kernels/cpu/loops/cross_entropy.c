@@ -5,6 +5,25 @@
 
 #include "kernels/cpu/loops/logits.h"
 
+#if ELEM_IS_BF16
+/* Each power is worked out twice: to keep it would round it. */
+static double row_loss(elem *dx, const elem *x, int32_t target, double dloss, int64_t v)
+{
+    double at_target = (double)elem_load(x[target]);
+    real max = logits_max(x, v);
+    double total = logits_sum_exp(x, v, max);
+    if (dx) {
+        double p_target = exp(at_target - (double)max) / total;
+        real factor = (real)(dloss / total);
+#pragma omp simd
+        for (int64_t i = 0; i < v; i++) {
+            dx[i] = elem_store(exp_real(elem_load(x[i]) - max) * factor);
+        }
+        dx[target] = elem_store((real)((p_target - 1) * dloss));
+    }
+    return log(total) + ((double)max - at_target);
+}
+#else
 /* logits_sum_exp that leaves e^(x - max) in out, which may be x. */
 static double store_exp(real *out, const real *x, int64_t v, real max)
 {
@@ -42,6 +61,7 @@ static double row_loss(real *dx, const real *x, int32_t target, double dloss, in
     }
     return log(total) + ((double)max - at_target);
 }
+#endif
 
 static void cross_entropy_task(void *arg, int64_t task, int thread)
 {
@@ -50,14 +70,14 @@ static void cross_entropy_task(void *arg, int64_t task, int thread)
     int64_t begin = task * row_block(a->v);
     int64_t end = min_i64(a->r, begin + row_block(a->v));
     for (int64_t r = begin; r < end; r++) {
-        real *dx = a->dlogits ? (real *)a->dlogits + r * a->v : NULL;
+        elem *dx = a->dlogits ? (elem *)a->dlogits + r * a->v : NULL;
         if (a->targets[r] == IGNORED_TARGET) {
             a->nll[r] = 0;
             if (dx) {
                 memset(dx, 0, (size_t)a->v * sizeof *dx);
             }
         } else {
-            const real *x = (const real *)a->logits + r * a->v;
+            const elem *x = (const elem *)a->logits + r * a->v;
             a->nll[r] = row_loss(dx, x, a->targets[r], a->dloss, a->v);
         }
     }

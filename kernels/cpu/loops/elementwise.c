@@ -6,13 +6,13 @@ static void add_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct add_args *a = arg;
-    const real *x = a->a;
-    const real *z = a->b;
-    real *y = a->y;
+    const elem *x = a->a;
+    const elem *z = a->b;
+    elem *y = a->y;
     int64_t end = min_i64(a->n, (task + 1) * ELEMENT_BLOCK);
 #pragma omp simd
     for (int64_t i = task * ELEMENT_BLOCK; i < end; i++) {
-        y[i] = x[i] + z[i];
+        y[i] = elem_store(elem_load(x[i]) + elem_load(z[i]));
     }
 }
 
@@ -26,12 +26,12 @@ static void scale_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct scale_args *a = arg;
-    real *x = a->x;
+    elem *x = a->x;
     real factor = (real)a->factor;
     int64_t end = min_i64(a->n, (task + 1) * ELEMENT_BLOCK);
 #pragma omp simd
     for (int64_t i = task * ELEMENT_BLOCK; i < end; i++) {
-        x[i] *= factor;
+        x[i] = elem_store(elem_load(x[i]) * factor);
     }
 }
 

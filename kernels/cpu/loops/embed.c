@@ -15,11 +15,11 @@ static void embed_fwd_task(void *arg, int64_t task, int thread)
     int64_t end = min_i64(a->r, begin + row_block(a->d));
     for (int64_t r = begin; r < end; r++) {
         int64_t row = embed_row(a, a->ids[r]);
-        real *y = (real *)a->out + r * a->d;
+        elem *y = (elem *)a->out + r * a->d;
         if (row < 0) {
             memset(y, 0, (size_t)a->d * sizeof *y);
         } else {
-            memcpy(y, (const real *)a->in + row * a->d, (size_t)a->d * sizeof *y);
+            memcpy(y, (const elem *)a->in + row * a->d, (size_t)a->d * sizeof *y);
         }
     }
 }
@@ -42,10 +42,10 @@ static void embed_bwd_task(void *arg, int64_t task, int thread)
             continue;
         }
         real *dw = (real *)a->out + row * a->d + begin;
-        const real *dy = (const real *)a->in + r * a->d + begin;
+        const elem *dy = (const elem *)a->in + r * a->d + begin;
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            dw[i] += dy[i];
+            dw[i] += elem_load(dy[i]);
         }
     }
 }

@@ -7,12 +7,12 @@ static void gelu_fwd_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct gelu_args *a = arg;
-    const real *x = a->x;
-    real *y = a->out;
+    const elem *x = a->x;
+    elem *y = a->out;
     int64_t end = min_i64(a->n, (task + 1) * ELEMENT_BLOCK);
 #pragma omp simd
     for (int64_t i = task * ELEMENT_BLOCK; i < end; i++) {
-        y[i] = gelu(x[i]);
+        y[i] = elem_store(gelu(elem_load(x[i])));
     }
 }
 
@@ -26,13 +26,13 @@ static void gelu_bwd_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct gelu_args *a = arg;
-    const real *x = a->x;
-    const real *dy = a->dy;
-    real *dx = a->out;
+    const elem *x = a->x;
+    const elem *dy = a->dy;
+    elem *dx = a->out;
     int64_t end = min_i64(a->n, (task + 1) * ELEMENT_BLOCK);
 #pragma omp simd
     for (int64_t i = task * ELEMENT_BLOCK; i < end; i++) {
-        dx[i] = dy[i] * gelu_slope(x[i]);
+        dx[i] = elem_store(elem_load(dy[i]) * gelu_slope(elem_load(x[i])));
     }
 }
 

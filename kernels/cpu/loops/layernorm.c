@@ -14,14 +14,14 @@
 #define SIDES 4
 
 /* Of distances from a centre: their sum, or that of their squares. */
-static inline double row_sum(const real *x, int64_t d, real centre, bool square)
+static inline double row_sum(const elem *x, int64_t d, real centre, bool square)
 {
     vec side[SIDES] = {0};
     int64_t i = 0;
     for (; i + SIDES * VEC_LANES <= d; i += SIDES * VEC_LANES) {
 #pragma GCC unroll 4
         for (int j = 0; j < SIDES; j++) {
-            vec off = *(const vec *)(x + i + j * VEC_LANES) - centre;
+            vec off = vec_load(x + i + j * VEC_LANES) - centre;
             vec term = off;
             if (square) {
                 term = off * off;
@@ -31,7 +31,7 @@ static inline double row_sum(const real *x, int64_t d, real centre, bool square)
     }
     double sum = 0;
     for (; i < d; i++) {
-        double off = (double)(x[i] - centre);
+        double off = (double)(elem_load(x[i]) - centre);
         sum += square ? off * off : off;
     }
     real lane[VEC_LANES];
@@ -45,7 +45,7 @@ static inline double row_sum(const real *x, int64_t d, real centre, bool square)
 }
 
 /* From a centre near the mean, corrected for what it is off by. */
-static double row_variance(const real *x, int64_t d, double mean)
+static double row_variance(const elem *x, int64_t d, double mean)
 {
     double shift = mean - (double)(real)mean;
     return row_sum(x, d, (real)mean, true) / (double)d - shift * shift;
@@ -55,14 +55,14 @@ static void layernorm_fwd_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct layernorm_args *a = arg;
-    const real *w = a->w;
-    const real *b = a->b;
+    const elem *w = a->w;
+    const elem *b = a->b;
     int64_t d = a->d;
     int64_t begin = task * row_block(d);
     int64_t end = min_i64(a->r, begin + row_block(d));
     for (int64_t r = begin; r < end; r++) {
-        const real *x = (const real *)a->x + r * d;
-        real *y = (real *)a->y + r * d;
+        const elem *x = (const elem *)a->x + r * d;
+        elem *y = (elem *)a->y + r * d;
         double exact = row_sum(x, d, 0, false) / (double)d;
         real mean = (real)exact;
         real inv = (real)(1 / sqrt(row_variance(x, d, exact) + a->eps));
@@ -70,7 +70,7 @@ static void layernorm_fwd_task(void *arg, int64_t task, int thread)
         ((real *)a->rstd)[r] = inv;
 #pragma omp simd
         for (int64_t i = 0; i < d; i++) {
-            y[i] = (x[i] - mean) * inv * w[i] + b[i];
+            y[i] = elem_store((elem_load(x[i]) - mean) * inv * elem_load(w[i]) + elem_load(b[i]));
         }
     }
 }
@@ -82,8 +82,8 @@ void OP(layernorm_fwd)(struct pool *pool, const void *args)
 }
 
 struct row {
-    const real *x, *dy, *w;
-    real *dx;
+    const elem *x, *dy, *w;
+    elem *dx;
     real mean, rstd;
     int64_t d;
 };
@@ -96,10 +96,11 @@ static void row_products(const struct row *row, real *part_w, real *part_b, real
     real p = 0;
 #pragma omp simd reduction(+ : s, p)
     for (int64_t i = 0; i < row->d; i++) {
-        real n = (row->x[i] - row->mean) * row->rstd;
-        real g = row->dy[i] * row->w[i];
-        part_w[i] += row->dy[i] * n;
-        part_b[i] += row->dy[i];
+        real n = (elem_load(row->x[i]) - row->mean) * row->rstd;
+        real dy = elem_load(row->dy[i]);
+        real g = dy * elem_load(row->w[i]);
+        part_w[i] += dy * n;
+        part_b[i] += dy;
         s += g;
         p += g * n;
     }
@@ -115,14 +116,17 @@ static void row_gradient(const struct row *row, real sum, real dot, bool accumul
     if (accumulate) {
 #pragma omp simd
         for (int64_t i = 0; i < row->d; i++) {
-            real n = (row->x[i] - row->mean) * rstd;
-            row->dx[i] += rstd * (row->dy[i] * row->w[i] - shift - n * pull);
+            real n = (elem_load(row->x[i]) - row->mean) * rstd;
+            real g = elem_load(row->dy[i]) * elem_load(row->w[i]);
+            g = rstd * (g - shift - n * pull);
+            row->dx[i] = elem_store(elem_load(row->dx[i]) + g);
         }
     } else {
 #pragma omp simd
         for (int64_t i = 0; i < row->d; i++) {
-            real n = (row->x[i] - row->mean) * rstd;
-            row->dx[i] = rstd * (row->dy[i] * row->w[i] - shift - n * pull);
+            real n = (elem_load(row->x[i]) - row->mean) * rstd;
+            real g = elem_load(row->dy[i]) * elem_load(row->w[i]);
+            row->dx[i] = elem_store(rstd * (g - shift - n * pull));
         }
     }
 }
@@ -137,10 +141,10 @@ static void layernorm_bwd_task(void *arg, int64_t task, int thread)
     memset(part_w, 0, 2 * (size_t)d * sizeof *part_w);
     int64_t end = min_i64(a->r, (task + 1) * BWD_ROWS);
     for (int64_t r = task * BWD_ROWS; r < end; r++) {
-        struct row row = {.x = (const real *)a->x + r * d,
-                          .dy = (const real *)a->dy + r * d,
+        struct row row = {.x = (const elem *)a->x + r * d,
+                          .dy = (const elem *)a->dy + r * d,
                           .w = a->w,
-                          .dx = (real *)a->dx + r * d,
+                          .dx = (elem *)a->dx + r * d,
                           .mean = ((const real *)a->mean_in)[r],
                           .rstd = ((const real *)a->rstd_in)[r],
                           .d = d};

@@ -31,6 +31,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Rows of A as register blocks read them. */
+struct rows {
+    const real *at;
+    int64_t row, col;
+};
+
 /* Where a register block goes, and how: c = alpha * sum + beta * c. */
 struct target {
     real *c;
@@ -40,7 +46,7 @@ struct target {
 
 /* total += a * panel over depth of k. rows and num_vecs are constants at each place where this is
  * inlined, so that sum is registers. */
-INLINE void add_products(int rows, int num_vecs, int64_t depth, const real *at, struct view a,
+INLINE void add_products(int rows, int num_vecs, int64_t depth, const real *at, struct rows a,
                          const real *panel, vec total[MAX_ROWS][2])
 {
     vec sum[MAX_ROWS][2];
@@ -72,7 +78,7 @@ INLINE void add_products(int rows, int num_vecs, int64_t depth, const real *at, 
     }
 }
 
-INLINE void register_block(int rows, int num_vecs, int64_t depth, struct view a, const real *panel,
+INLINE void register_block(int rows, int num_vecs, int64_t depth, struct rows a, const real *panel,
                            const struct target *t)
 {
     vec total[MAX_ROWS][2];
@@ -104,7 +110,7 @@ INLINE void register_block(int rows, int num_vecs, int64_t depth, struct view a,
 }
 
 /* One loop a number of rows; narrow: only the first half of the columns. */
-static void multiply_rows(int64_t rows, bool narrow, int64_t depth, struct view a,
+static void multiply_rows(int64_t rows, bool narrow, int64_t depth, struct rows a,
                           const real *panel, const struct target *t)
 {
     switch (narrow ? -rows : rows) {
@@ -140,7 +146,7 @@ static void multiply_rows(int64_t rows, bool narrow, int64_t depth, struct view 
 }
 
 /* A register block whose columns don't all exist: through a whole one on the side. */
-static void multiply_part(int64_t rows, int64_t cols, int64_t depth, struct view a,
+static void multiply_part(int64_t rows, int64_t cols, int64_t depth, struct rows a,
                           const real *panel, const struct target *t)
 {
     real whole[MAX_ROWS * COLS] __attribute__((aligned(64)));
@@ -165,18 +171,48 @@ static void multiply_part(int64_t rows, int64_t cols, int64_t depth, struct view
     }
 }
 
+/* ---- packing --------------------------------------------------------------------------------- */
+
+/* n numbers that lie side by side in v, from its first on. */
+INLINE void take(real *out, struct view v, int64_t offset, int64_t n)
+{
+    if (v.wide || !ELEM_IS_BF16) {
+        memcpy(out, (const real *)v.at + offset, (size_t)n * sizeof *out);
+        return;
+    }
+    const elem *from = (const elem *)v.at + offset;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = elem_load(from[i]);
+    }
+}
+
+/* out [VEC_LANES, COLS] = that many columns of b from entry (p, j) on, which lie as rows. */
+INLINE void pack_square(real *out, struct view b, int64_t p, int64_t j)
+{
+    int64_t offset = j * b.col + p;
+    if (b.wide || !ELEM_IS_BF16) {
+        transpose_square(out, COLS, (const real *)b.at + offset, b.col);
+        return;
+    }
+    real square[VEC_LANES * VEC_LANES] __attribute__((aligned(64)));
+    for (int64_t l = 0; l < VEC_LANES; l++) {
+        take(square + l * VEC_LANES, b, offset + l * b.col, VEC_LANES);
+    }
+    transpose_square(out, COLS, square, VEC_LANES);
+}
+
 /* out [depth, COLS] = columns of b that lie in memory as rows. */
 static void pack_transposed(real *out, struct view b, int64_t depth, int64_t cols)
 {
     for (int64_t j = 0; j < cols; j += VEC_LANES) {
-        const real *from = b.at + j * b.col;
         int64_t p = 0;
         for (; j + VEC_LANES <= cols && p + VEC_LANES <= depth; p += VEC_LANES) {
-            transpose_square(out + p * COLS + j, COLS, from + p, b.col);
+            pack_square(out + p * COLS + j, b, p, j);
         }
         for (; p < depth; p++) {
             for (int64_t l = 0; l < min_i64(VEC_LANES, cols - j); l++) {
-                out[p * COLS + j + l] = from[l * b.col + p];
+                take(out + p * COLS + j + l, b, (j + l) * b.col + p, 1);
             }
         }
     }
@@ -192,11 +228,11 @@ static void pack_panel(real *out, struct view b, int64_t depth, int64_t cols)
         pack_transposed(out, b, depth, cols);
     } else if (cols == COLS) {
         for (int64_t p = 0; p < depth; p++) {
-            memcpy(out + p * COLS, b.at + p * b.row, COLS * sizeof *out);
+            take(out + p * COLS, b, p * b.row, COLS);
         }
     } else {
         for (int64_t p = 0; p < depth; p++) {
-            memcpy(out + p * COLS, b.at + p * b.row, (size_t)cols * sizeof *out);
+            take(out + p * COLS, b, p * b.row, cols);
         }
     }
 }
@@ -204,28 +240,28 @@ static void pack_panel(real *out, struct view b, int64_t depth, int64_t cols)
 /* Rows of a, close together: as they lie, or one after the other for each k; those of the next
  * block are on their way then, which the processor can't guess from so short pieces. num_left: rows
  * that follow in a, these included; copies of a fixed size are faster. */
-static struct view pack_rows(real *out, struct view a, int64_t rows, int64_t num_left,
+static struct rows pack_rows(real *out, struct view a, int64_t rows, int64_t num_left,
                              int64_t depth)
 {
     if (a.row != 1) {
         for (int64_t i = 0; i < rows; i++) {
-            memcpy(out + i * PACKED_ROW, a.at + i * a.row, (size_t)depth * sizeof *out);
+            take(out + i * PACKED_ROW, a, i * a.row, depth);
         }
-        return (struct view){out, PACKED_ROW, 1};
+        return (struct rows){out, PACKED_ROW, 1};
     }
     for (int64_t p = 0; p < depth; p++) {
-        __builtin_prefetch(a.at + p * a.col + 2 * rows - 1, 0, 2);
+        __builtin_prefetch(view_from(a, 2 * rows - 1, p).at, 0, 2);
         if (num_left >= MAX_ROWS) {
-            memcpy(out + p * MAX_ROWS, a.at + p * a.col, MAX_ROWS * sizeof *out);
+            take(out + p * MAX_ROWS, a, p * a.col, MAX_ROWS);
         } else {
-            memcpy(out + p * MAX_ROWS, a.at + p * a.col, (size_t)rows * sizeof *out);
+            take(out + p * MAX_ROWS, a, p * a.col, rows);
         }
     }
-    return (struct view){out, 1, MAX_ROWS};
+    return (struct rows){out, 1, MAX_ROWS};
 }
 
 /* A block of rows with one panel. */
-static void multiply_panel(int64_t rows, int64_t cols, int64_t depth, struct view a,
+static void multiply_panel(int64_t rows, int64_t cols, int64_t depth, struct rows a,
                            const real *panel, const struct target *t)
 {
     if (cols == COLS || cols == VEC_LANES) {
@@ -243,17 +279,18 @@ static void multiply_block(int64_t m, int64_t n, int64_t depth, struct view a, s
     real packed[MAX_ROWS * PACKED_ROW];
     int64_t num_panels = num_blocks(n, COLS);
     for (int64_t j = 0; j < num_panels; j++) {
-        struct view from = {b.at + j * COLS * b.col, b.row, b.col};
-        pack_panel(panels + j * depth * COLS, from, depth, min_i64(COLS, n - j * COLS));
+        pack_panel(panels + j * depth * COLS, view_from(b, 0, j * COLS), depth,
+                   min_i64(COLS, n - j * COLS));
     }
     /* Blocks of equal height: a last one of few rows would be slow. */
     int64_t rows = num_blocks(m, num_blocks(m, MAX_ROWS));
     real *c = t.c;
     for (int64_t i = 0; i < m; i += rows) {
         int64_t num_rows = min_i64(rows, m - i);
-        struct view part = {a.at + i * a.row, a.row, a.col};
-        if (num_panels >= 2) {
-            part = pack_rows(packed, part, num_rows, m - i, depth);
+        struct view from = view_from(a, i, 0);
+        struct rows part = {from.at, a.row, a.col};
+        if (num_panels >= 2 || (ELEM_IS_BF16 && !a.wide)) {
+            part = pack_rows(packed, from, num_rows, m - i, depth);
         }
         for (int64_t j = 0; j < num_panels; j++) {
             t.c = c + i * t.ldc + j * COLS;
@@ -286,8 +323,8 @@ void OP(multiply)(int64_t m, int64_t n, int64_t k, real alpha, struct view a, st
     for (int64_t j = 0; j < n; j += MAX_PANELS * COLS) {
         int64_t cols = min_i64(MAX_PANELS * COLS, n - j);
         for (int64_t p = 0; p < k; p += depth) {
-            struct view a_part = {a.at + p * a.col, a.row, a.col};
-            struct view b_part = {b.at + p * b.row + j * b.col, b.row, b.col};
+            struct view a_part = view_from(a, 0, p);
+            struct view b_part = view_from(b, p, j);
             struct target t = {.c = c + j, .ldc = ldc, .alpha = alpha, .beta = p == 0 ? beta : 1};
             multiply_block(m, cols, min_i64(depth, k - p), a_part, b_part, t);
         }

@@ -3,15 +3,26 @@
 #ifndef TANDEM_KERNELS_CPU_LOOPS_MULTIPLY_H
 #define TANDEM_KERNELS_CPU_LOOPS_MULTIPLY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/host/variant/real.h"
 
 /* Entry (i, j) lies at at[i * row + j * col]; one of the two distances is 1. */
 struct view {
-    const real *at;
+    const void *at;
     int64_t row, col;
+    bool wide; /* entries are of type real, else elem */
 };
+
+/* From entry (i, j) on. */
+static inline struct view view_from(struct view v, int64_t i, int64_t j)
+{
+    int64_t offset = i * v.row + j * v.col;
+    const void *at =
+        v.wide ? (const void *)((const real *)v.at + offset) : (const elem *)v.at + offset;
+    return (struct view){at, v.row, v.col, v.wide};
+}
 
 /* C[m,n] = alpha * A[m,k] * B[k,n] + beta * C; rows of C are ldc apart. C is not read where beta is
  * 0. */

@@ -15,12 +15,12 @@ static void sum_squares_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     struct parts *p = arg;
-    const real *x = p->a->x;
+    const elem *x = p->a->x;
     int64_t end = min_i64(p->a->n, (task + 1) * p->size);
     double sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = task * p->size; i < end; i++) {
-        sum += (double)x[i] * (double)x[i];
+        sum += (double)elem_load(x[i]) * (double)elem_load(x[i]);
     }
     p->sum[task] = sum;
 }

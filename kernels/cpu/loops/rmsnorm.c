@@ -12,23 +12,24 @@ static void rmsnorm_fwd_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct rmsnorm_args *a = arg;
-    const real *w = a->w;
+    const elem *w = a->w;
     int64_t d = a->d;
     int64_t begin = task * row_block(d);
     int64_t end = min_i64(a->r, begin + row_block(d));
     for (int64_t r = begin; r < end; r++) {
-        const real *x = (const real *)a->x + r * d;
-        real *y = (real *)a->y + r * d;
+        const elem *x = (const elem *)a->x + r * d;
+        elem *y = (elem *)a->y + r * d;
         real squares = 0;
 #pragma omp simd reduction(+ : squares)
         for (int64_t i = 0; i < d; i++) {
-            squares += x[i] * x[i];
+            real z = elem_load(x[i]);
+            squares += z * z;
         }
         real inv = (real)(1 / sqrt((double)squares / (double)d + a->eps));
         ((real *)a->rstd)[r] = inv;
 #pragma omp simd
         for (int64_t i = 0; i < d; i++) {
-            y[i] = x[i] * inv * w[i];
+            y[i] = elem_store(elem_load(x[i]) * inv * elem_load(w[i]));
         }
     }
 }
@@ -40,15 +41,15 @@ void OP(rmsnorm_fwd)(struct pool *pool, const void *args)
 }
 
 /* Adds the row to its block's part of dw and returns dy . (w * x). */
-static real row_products(real *part, const real *dy, const real *x, const real *w, real rstd,
+static real row_products(real *part, const elem *dy, const elem *x, const elem *w, real rstd,
                          int64_t d)
 {
     real dot = 0;
 #pragma omp simd reduction(+ : dot)
     for (int64_t i = 0; i < d; i++) {
-        real g = dy[i] * x[i];
+        real g = elem_load(dy[i]) * elem_load(x[i]);
         part[i] += g * rstd;
-        dot += g * w[i];
+        dot += g * elem_load(w[i]);
     }
     return dot;
 }
@@ -57,27 +58,29 @@ static void rmsnorm_bwd_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct rmsnorm_args *a = arg;
-    const real *w = a->w;
+    const elem *w = a->w;
     int64_t d = a->d;
     real *part = (real *)a->workspace + task * d;
     memset(part, 0, (size_t)d * sizeof *part);
     int64_t end = min_i64(a->r, (task + 1) * BWD_ROWS);
     for (int64_t r = task * BWD_ROWS; r < end; r++) {
-        const real *x = (const real *)a->x + r * d;
-        const real *dy = (const real *)a->dy + r * d;
-        real *dx = (real *)a->dx + r * d;
+        const elem *x = (const elem *)a->x + r * d;
+        const elem *dy = (const elem *)a->dy + r * d;
+        elem *dx = (elem *)a->dx + r * d;
         real rstd = ((const real *)a->rstd_in)[r];
         real dot = row_products(part, dy, x, w, rstd, d);
         real pull = rstd * rstd * rstd * (dot / (real)d);
         if (a->accumulate) {
 #pragma omp simd
             for (int64_t i = 0; i < d; i++) {
-                dx[i] += rstd * dy[i] * w[i] - pull * x[i];
+                real g = rstd * elem_load(dy[i]) * elem_load(w[i]) - pull * elem_load(x[i]);
+                dx[i] = elem_store(elem_load(dx[i]) + g);
             }
         } else {
 #pragma omp simd
             for (int64_t i = 0; i < d; i++) {
-                dx[i] = rstd * dy[i] * w[i] - pull * x[i];
+                real g = rstd * elem_load(dy[i]) * elem_load(w[i]) - pull * elem_load(x[i]);
+                dx[i] = elem_store(g);
             }
         }
     }

@@ -2,15 +2,15 @@
 
 #include "kernels/cpu/loops/block.h"
 
-static void rotate(real *x, const real *cos, const real *sin, real sign, int64_t half)
+static void rotate(elem *x, const real *cos, const real *sin, real sign, int64_t half)
 {
 #pragma omp simd
     for (int64_t i = 0; i < half; i++) {
-        real x0 = x[i];
-        real x1 = x[i + half];
+        real x0 = elem_load(x[i]);
+        real x1 = elem_load(x[i + half]);
         real s = sign * sin[i];
-        x[i] = x0 * cos[i] - x1 * s;
-        x[i + half] = x1 * cos[i] + x0 * s;
+        x[i] = elem_store(x0 * cos[i] - x1 * s);
+        x[i + half] = elem_store(x1 * cos[i] + x0 * s);
     }
 }
 
@@ -28,7 +28,7 @@ static void rope_task(void *arg, int64_t task, int thread)
         const real *cos = (const real *)a->cos + position * half;
         const real *sin = (const real *)a->sin + position * half;
         for (int64_t h = 0; h < a->heads; h++) {
-            rotate((real *)a->x + r * width + h * a->e, cos, sin, sign, half);
+            rotate((elem *)a->x + r * width + h * a->e, cos, sin, sign, half);
         }
     }
 }

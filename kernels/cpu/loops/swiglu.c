@@ -7,13 +7,14 @@ static void swiglu_fwd_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct swiglu_args *a = arg;
-    const real *gate = a->gate;
-    const real *up = a->up;
-    real *y = a->y;
+    const elem *gate = a->gate;
+    const elem *up = a->up;
+    elem *y = a->y;
     int64_t end = min_i64(a->n, (task + 1) * ELEMENT_BLOCK);
 #pragma omp simd
     for (int64_t i = task * ELEMENT_BLOCK; i < end; i++) {
-        y[i] = gate[i] / (1 + exp_real(-gate[i])) * up[i];
+        real g = elem_load(gate[i]);
+        y[i] = elem_store(g / (1 + exp_real(-g)) * elem_load(up[i]));
     }
 }
 
@@ -27,19 +28,20 @@ static void swiglu_bwd_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct swiglu_args *a = arg;
-    const real *gate = a->gate;
-    const real *up = a->up;
-    const real *dy = a->dy;
-    real *dgate = a->dgate;
-    real *dup = a->dup;
+    const elem *gate = a->gate;
+    const elem *up = a->up;
+    const elem *dy = a->dy;
+    elem *dgate = a->dgate;
+    elem *dup = a->dup;
     int64_t end = min_i64(a->n, (task + 1) * ELEMENT_BLOCK);
 #pragma omp simd
     for (int64_t i = task * ELEMENT_BLOCK; i < end; i++) {
-        real g = gate[i];
-        real u = up[i];
+        real g = elem_load(gate[i]);
+        real u = elem_load(up[i]);
+        real d = elem_load(dy[i]);
         real s = 1 / (1 + exp_real(-g));
-        dgate[i] = dy[i] * u * s * (1 + g * (1 - s));
-        dup[i] = dy[i] * g * s;
+        dgate[i] = elem_store(d * u * s * (1 + g * (1 - s)));
+        dup[i] = elem_store(d * g * s);
     }
 }
 

@@ -19,4 +19,19 @@ typedef real vec __attribute__((vector_size(VEC_BYTES), aligned(sizeof(real)), m
 
 #define VEC_LANES (VEC_BYTES / (REAL_IS_F64 ? 8 : 4))
 
+/* A register of numbers as they lie in memory. */
+static inline vec vec_load(const elem *x)
+{
+#if ELEM_IS_BF16
+    vec out;
+#pragma GCC unroll 16
+    for (int i = 0; i < VEC_LANES; i++) {
+        out[i] = elem_load(x[i]);
+    }
+    return out;
+#else
+    return *(const vec *)x;
+#endif
+}
+
 #endif

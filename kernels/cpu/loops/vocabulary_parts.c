@@ -8,20 +8,20 @@
 
 /* A row of a part; x is NULL where the row counts for nothing. */
 struct part_row {
-    const real *x;
-    real *dx;       /* NULL: none */
+    const elem *x;
+    elem *dx;       /* NULL: none */
     int64_t target; /* its column, -1 = another part has it */
 };
 
 static struct part_row part_row(const struct ce_args *a, int64_t r)
 {
     const struct logits_part *p = &a->p;
-    struct part_row row = {.dx = a->dlogits ? (real *)a->dlogits + r * p->ld : NULL, .target = -1};
+    struct part_row row = {.dx = a->dlogits ? (elem *)a->dlogits + r * p->ld : NULL, .target = -1};
     if (p->targets[r] == IGNORED_TARGET) {
         return row;
     }
     int64_t target = (int64_t)p->targets[r] - p->first;
-    row.x = (const real *)p->logits + r * p->ld;
+    row.x = (const elem *)p->logits + r * p->ld;
     row.target = target >= 0 && target < p->valid ? target : -1;
     return row;
 }
@@ -58,7 +58,7 @@ static void ce_sum_task(void *arg, int64_t task, int thread)
     for (int64_t r = begin; r < end; r++) {
         struct part_row row = part_row(a, r);
         a->out[r] = row.x ? logits_sum_exp(row.x, a->p.valid, (real)a->max[r]) : 0;
-        a->out[a->p.r + r] = row.target >= 0 ? (double)row.x[row.target] : 0;
+        a->out[a->p.r + r] = row.target >= 0 ? (double)elem_load(row.x[row.target]) : 0;
     }
 }
 
@@ -70,14 +70,15 @@ void OP(ce_sum)(struct pool *pool, const void *args)
 static void row_gradient(const struct ce_args *a, const struct part_row *row, real max,
                          double total)
 {
-    double at_target = row->target >= 0 ? exp((double)row->x[row->target] - (double)max) : 0;
+    double at_target =
+        row->target >= 0 ? exp((double)elem_load(row->x[row->target]) - (double)max) : 0;
     real factor = (real)(a->dloss / total);
 #pragma omp simd
     for (int64_t i = 0; i < a->p.valid; i++) {
-        row->dx[i] = exp_real(row->x[i] - max) * factor;
+        row->dx[i] = elem_store(exp_real(elem_load(row->x[i]) - max) * factor);
     }
     if (row->target >= 0) {
-        row->dx[row->target] = (real)((at_target / total - 1) * a->dloss);
+        row->dx[row->target] = elem_store((real)((at_target / total - 1) * a->dloss));
     }
 }
 
@@ -96,7 +97,7 @@ static void ce_finish_task(void *arg, int64_t task, int thread)
             row_gradient(a, &row, (real)a->max[r], total);
         }
         if (row.dx) {
-            memset(row.dx + num_written, 0, (size_t)(a->p.ld - num_written) * sizeof(real));
+            memset(row.dx + num_written, 0, (size_t)(a->p.ld - num_written) * sizeof(elem));
         }
     }
 }
