@@ -7,12 +7,26 @@
 #include "kernels/cusim/machine.h"
 #include "kernels/cusim/peers.h"
 
+/* On the way to a part of a communicator. */
+struct comm_split {
+    int color, key;
+    struct ncclComm **out, *child;
+    bool child_blocks, posted;
+    uint64_t number;
+};
+
+/* COMM_JOINS: not all ranks have come yet. */
+enum comm_state { COMM_READY, COMM_JOINS, COMM_SPLITS };
+
 struct ncclComm {
     struct cusim::peers *peers;
     uint64_t num_calls; /* of all ranks together */
     uint64_t num_sent[MAX_PEERS], num_received[MAX_PEERS];
     int num_pending, num_splits;
     bool is_aborted, is_closed; /* closed: freed with the last pending call */
+    bool blocks;                /* else its making and splitting go on when somebody asks */
+    enum comm_state state;
+    struct comm_split split;
     char name[100];
 };
 

@@ -41,6 +41,9 @@ void cusim_no_algorithm(int n);
 /* Communicators of this process report `error` (an ncclResult_t) from now on, and what runs in them
  * never ends unless it is aborted; 0 heals them. */
 void cusim_nccl_break(int error);
+/* From now on a call doesn't return to this process, as one that has to connect to a peer that never
+ * comes, until its communicator is revoked or aborted. */
+void cusim_nccl_hold(void);
 /* How long a collective waits for its peers before the program is ended; else 60 s. */
 void cusim_nccl_deadline_ms(int64_t deadline_ms);
 

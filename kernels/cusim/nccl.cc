@@ -31,6 +31,10 @@ static thread_local struct pending grouped[MAX_GROUP];
 static void comm_put(struct ncclComm *c)
 {
     if (c->num_pending == 0 && c->is_closed) {
+        if (c->split.child) {
+            peers_close(c->split.child->peers);
+            free(c->split.child);
+        }
         peers_close(c->peers);
         free(c);
     }
@@ -97,10 +101,30 @@ static uint64_t take_number(struct call *c)
     }
 }
 
-static ncclResult_t add(struct call call, cudaStream_t s)
+static bool nccl_holds;
+
+static bool comes_back(const struct ncclComm *c)
 {
     struct machine_guard guard;
+    return !nccl_holds || c->is_aborted;
+}
+
+static ncclResult_t add(struct call call, cudaStream_t s)
+{
+    if (nccl_holds) {
+        while (!comes_back(call.comm)) {
+            usleep(200);
+        }
+        return ncclInternalError;
+    }
+    struct machine_guard guard;
     int num = peers_count(call.comm->peers);
+    if (call.comm->state != COMM_READY) {
+        return ncclInvalidUsage;
+    }
+    if (!call.comm->blocks) {
+        fail("nccl: calls of a communicator that doesn't block aren't simulated");
+    }
     if (call.sign.type < 0 || call.sign.type >= ncclNumTypes || !op_is_known(&call.sign) ||
         call.sign.root < 0 || call.sign.root >= num || call.peer < 0 || call.peer >= num) {
         return ncclInvalidArgument;
@@ -136,21 +160,124 @@ static struct call make(struct ncclComm *comm, enum call_kind kind, const void *
     return c;
 }
 
-static ncclResult_t join(ncclComm_t *out, const char *name, int num, int rank)
+/* ---- communicators ---- */
+
+static struct ncclComm *enter(const char *name, int num, int rank, bool blocks)
 {
     struct ncclComm *c = (struct ncclComm *)calloc(1, sizeof *c);
     snprintf(c->name, sizeof c->name, "%s", name);
-    if (!peers_open(&c->peers, name, num, rank, nccl_deadline_ms)) {
-        fail("nccl: rank %d: not all %d ranks came to communicator %s within %lld ms", rank, num,
-             name, (long long)nccl_deadline_ms);
+    c->peers = peers_open(name, num, rank);
+    c->blocks = blocks;
+    c->state = COMM_JOINS;
+    return c;
+}
+
+static bool config_says(const ncclConfig_t *config, bool *blocks)
+{
+    if (!config) {
+        return true;
     }
-    *out = c;
+    const int undefined = NCCL_CONFIG_UNDEF_INT;
+    *blocks = config->blocking == undefined || config->blocking == 1;
+    bool blocking_ok = *blocks || config->blocking == 0;
+    bool share_ok = config->splitShare == undefined || (unsigned)config->splitShare <= 1;
+    int least = config->minCTAs == undefined ? 1 : config->minCTAs;
+    int most = config->maxCTAs == undefined ? 64 : config->maxCTAs;
+    bool cga_ok = config->cgaClusterSize == undefined || (unsigned)config->cgaClusterSize <= 8;
+    return config->size == sizeof *config && config->magic == 0xcafebeef && config->version &&
+           blocking_ok && share_ok && cga_ok && least >= 1 && least <= most;
+}
+
+/* Over the parent everyone says his color and key. */
+struct said {
+    int color, key;
+};
+
+/* All have said theirs: the child, if there is one here. */
+static void make_child(struct ncclComm *c)
+{
+    struct peers *p = c->peers;
+    struct comm_split *s = &c->split;
+    int num = 0, rank = 0;
+    for (int r = 0; r < peers_count(p); r++) {
+        if (peers_sign(p, r, s->number).kind != -1) {
+            fail("nccl: rank %d is in ncclCommSplit, rank %d in another call", peers_rank(p), r);
+        }
+        const struct said *said = (const struct said *)peers_slot(p, r, s->number, 0);
+        bool before = said->key < s->key || (said->key == s->key && r < peers_rank(p));
+        num += said->color == s->color;
+        rank += said->color == s->color && before;
+    }
+    peers_finish(p, s->number);
+    char name[100];
+    int length = snprintf(name, sizeof name, "%s.%d.%d", c->name, c->num_splits, s->color);
+    if (length >= (int)sizeof name) {
+        fail("nccl: communicators are split too often");
+    }
+    if (s->color != NCCL_SPLIT_NOCOLOR) {
+        s->child = enter(name, num, rank, s->child_blocks);
+    }
+}
+
+/* Goes on with what a communicator is in the middle of; returns whether that is done. */
+static bool comm_step(struct ncclComm *c)
+{
+    struct comm_split *s = &c->split;
+    if (c->state == COMM_JOINS && peers_are_in(c->peers)) {
+        c->state = COMM_READY;
+    }
+    if (c->state != COMM_SPLITS) {
+        return c->state == COMM_READY;
+    }
+    if (!s->posted && peers_may_post(c->peers, s->number)) {
+        struct call_sign sign = {-1, ncclInt32, 0, 0, (uint64_t)c->num_splits};
+        struct said *mine = (struct said *)peers_slot(c->peers, peers_rank(c->peers), s->number,
+                                                      sizeof(struct said));
+        *mine = {s->color, s->key};
+        peers_post(c->peers, s->number, &sign);
+        s->posted = true;
+    }
+    if (!s->child) {
+        if (!s->posted || peers_missing(c->peers, s->number) >= 0) {
+            return false;
+        }
+        make_child(c);
+    }
+    if (s->child && !comm_step(s->child)) {
+        return false;
+    }
+    *s->out = s->child;
+    c->split = {};
+    c->state = COMM_READY;
+    return true;
+}
+
+/* As it blocks or not. */
+static ncclResult_t comm_go(struct ncclComm *c, const char *what)
+{
+    double until_s = machine_now_s() + (double)nccl_deadline_ms * 1e-3;
+    if (!c->blocks) {
+        return ncclInProgress;
+    }
+    while (!comm_step(c)) {
+        if (machine_now_s() > until_s) {
+            fail("nccl: rank %d of %d waited %lld ms in %s of communicator %s: not all have come",
+                 peers_rank(c->peers), peers_count(c->peers), (long long)nccl_deadline_ms, what,
+                 c->name);
+        }
+        usleep(200);
+    }
     return ncclSuccess;
 }
 
 } // namespace cusim
 
 using namespace cusim;
+
+void cusim_nccl_hold(void)
+{
+    nccl_holds = true;
+}
 
 void cusim_nccl_break(int error)
 {
@@ -181,13 +308,16 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int num, ncclUniqueId id, int rank,
-                                    ncclConfig_t *)
+                                    ncclConfig_t *config)
 {
+    bool blocks = true;
     if (num < 1 || num > MAX_PEERS || rank < 0 || rank >= num || id.internal[0] != '/' ||
-        group_depth > 0) {
+        group_depth > 0 || !config_says(config, &blocks)) {
         return ncclInvalidArgument;
     }
-    return join(comm, id.internal, num, rank);
+    id.internal[sizeof id.internal - 1] = 0;
+    *comm = enter(id.internal, num, rank, blocks);
+    return comm_go(*comm, "the making");
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int num, ncclUniqueId id, int rank)
@@ -195,48 +325,22 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int num, ncclUniqueId id, int ra
     return ncclCommInitRankConfig(comm, num, id, rank, nullptr);
 }
 
-/* Over the parent everyone says his color and key; then the colors meet. */
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *)
+/* *out is there once the parent says that it is done. */
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
+                           ncclConfig_t *config)
 {
-    struct said {
-        int color, key;
-    };
-    struct peers *p = comm->peers;
+    bool child_blocks = comm->blocks;
     *out = nullptr;
-    uint64_t number = ++comm->num_calls;
-    struct call_sign sign = {-1, ncclInt32, 0, 0, (uint64_t)++comm->num_splits};
-    double until_s = machine_now_s() + (double)nccl_deadline_ms * 1e-3;
-    for (bool posted = false; !posted || peers_missing(p, number) >= 0;) {
-        if (!posted && peers_may_post(p, number)) {
-            struct said *mine =
-                (struct said *)peers_slot(p, peers_rank(p), number, sizeof(struct said));
-            *mine = {color, key};
-            peers_post(p, number, &sign);
-            posted = true;
-        } else if (machine_now_s() > until_s) {
-            fail("nccl: rank %d waited in ncclCommSplit: rank %d hasn't come", peers_rank(p),
-                 peers_missing(p, number));
-        } else {
-            usleep(200);
-        }
+    if (!config_says(config, &child_blocks) || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
+        return ncclInvalidArgument;
     }
-    int num = 0, rank = 0;
-    for (int r = 0; r < peers_count(p); r++) {
-        if (peers_sign(p, r, number).kind != sign.kind) {
-            fail("nccl: rank %d is in ncclCommSplit, rank %d in another call", peers_rank(p), r);
-        }
-        const struct said *said = (const struct said *)peers_slot(p, r, number, 0);
-        bool before = said->key < key || (said->key == key && r < peers_rank(p));
-        num += said->color == color;
-        rank += said->color == color && before;
+    if (comm->state != COMM_READY || group_depth > 0) {
+        return ncclInvalidUsage;
     }
-    peers_finish(p, number);
-    if (color == NCCL_SPLIT_NOCOLOR) {
-        return ncclSuccess;
-    }
-    char name[100];
-    int length = snprintf(name, sizeof name, "%s.%d.%d", comm->name, comm->num_splits, color);
-    return length < (int)sizeof name ? join(out, name, num, rank) : ncclInternalError;
+    comm->num_splits++;
+    comm->split = {color, key, out, nullptr, child_blocks, false, ++comm->num_calls};
+    comm->state = COMM_SPLITS;
+    return comm_go(comm, "ncclCommSplit");
 }
 
 static bool has_none_pending(void *comm)
@@ -270,10 +374,21 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     return ncclSuccess;
 }
 
+/* What runs in it is done, with NaNs; it stays. */
+ncclResult_t ncclCommRevoke(ncclComm_t c, int)
+{
+    struct machine_guard guard;
+    c->is_aborted = true;
+    return ncclSuccess;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
 {
     struct machine_guard guard;
     *error = (ncclResult_t)nccl_broken;
+    if (*error == ncclSuccess && !comm_step(c)) {
+        *error = ncclInProgress;
+    }
     for (int r = 0; r < peers_count(c->peers) && c->num_pending > 0; r++) {
         if (*error == ncclSuccess && peers_is_gone(c->peers, r)) {
             *error = ncclRemoteError;
@@ -369,7 +484,7 @@ const char *ncclGetErrorString(ncclResult_t e)
 
 const char *ncclGetLastError(ncclComm_t)
 {
-    return "";
+    return nccl_broken ? "broken by cusim_nccl_break" : "";
 }
 
 } // extern "C"

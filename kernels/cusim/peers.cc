@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -37,25 +38,14 @@ struct peers {
     char *slots;
     size_t bytes;
     int fd, num, rank;
+    bool are_in;
+    char name[100];
 };
 
 #define HEADER_BYTES ((sizeof(struct segment) + 65535) & ~(size_t)65535)
 
-static bool all_joined(struct peers *p, int64_t deadline_ms)
-{
-    double until_s = machine_now_s() + (double)deadline_ms * 1e-3;
-    p->shared->num_joined++;
-    while (p->shared->num_joined < p->num) {
-        if (machine_now_s() > until_s) {
-            return false;
-        }
-        usleep(200);
-    }
-    return true;
-}
-
 /* The file is as large as all slots could be, and holds what was written. */
-bool peers_open(struct peers **out, const char *name, int num_ranks, int rank, int64_t deadline_ms)
+struct peers *peers_open(const char *name, int num_ranks, int rank)
 {
     struct peers *p = (struct peers *)calloc(1, sizeof *p);
     size_t num_slots = (size_t)num_ranks * 2 + (size_t)(num_ranks * num_ranks);
@@ -74,20 +64,26 @@ bool peers_open(struct peers **out, const char *name, int num_ranks, int rank, i
     p->shared = (struct segment *)mem;
     p->slots = (char *)mem + HEADER_BYTES;
     p->shared->members[rank].pid = getpid();
-    bool ok = all_joined(p, deadline_ms);
-    if (rank == 0) {
-        shm_unlink(name);
+    snprintf(p->name, sizeof p->name, "%s", name);
+    p->shared->num_joined++;
+    return p;
+}
+
+/* Then nobody needs the name any more. */
+bool peers_are_in(struct peers *p)
+{
+    if (!p->are_in && p->shared->num_joined >= p->num) {
+        p->are_in = true;
+        shm_unlink(p->name);
     }
-    if (!ok) {
-        peers_close(p);
-        return false;
-    }
-    *out = p;
-    return true;
+    return p->are_in;
 }
 
 void peers_close(struct peers *p)
 {
+    if (!p->are_in) {
+        shm_unlink(p->name);
+    }
     munmap((void *)p->shared, p->bytes);
     close(p->fd);
     free(p);

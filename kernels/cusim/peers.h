@@ -24,9 +24,10 @@ struct call_sign {
 
 struct peers;
 
-/* Comes in; false if not all have come within the time. `name`: of the segment, as ncclUniqueId has
- * it. */
-bool peers_open(struct peers **out, const char *name, int num_ranks, int rank, int64_t deadline_ms);
+/* Comes in. `name`: of the segment, as ncclUniqueId has it. */
+struct peers *peers_open(const char *name, int num_ranks, int rank);
+/* Have all come in? */
+bool peers_are_in(struct peers *p);
 void peers_close(struct peers *p);
 int peers_count(const struct peers *p);
 int peers_rank(const struct peers *p);

@@ -476,6 +476,134 @@ static void a_rank_whose_process_is_gone_is_an_error(void **state)
     assert_string_equal(text, "well");
 }
 
+/* ---- what doesn't block ---- */
+
+/* Asks until it is done. */
+static ncclResult_t wait_for(ncclComm_t c, double seconds)
+{
+    double until_s = now_s() + seconds;
+    ncclResult_t error = ncclInProgress;
+    while (error == ncclInProgress && now_s() < until_s) {
+        if (ncclCommGetAsyncError(c, &error) != ncclSuccess) {
+            return ncclInternalError;
+        }
+        usleep(200);
+    }
+    return error;
+}
+
+static void split_without_blocking(struct rank *r)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t all, part = NULL, rest = r->comm;
+    ncclUniqueId id = r->id;
+    id.internal[strlen(id.internal)] = 'b';
+    config.blocking = 0;
+    config.minCTAs = config.maxCTAs = 1;
+    NEED(ncclCommInitRankConfig(&all, r->num, id, r->rank, &config) == ncclInProgress);
+    NCCL(wait_for(all, 30));
+    NEED(ncclCommSplit(all, r->rank == 2 ? NCCL_SPLIT_NOCOLOR : 0, 0, &rest, NULL) ==
+         ncclInProgress);
+    NEED(rest == NULL);
+    NCCL(wait_for(all, 30));
+    NEED((rest == NULL) == (r->rank == 2));
+    ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
+    blocking.blocking = 1;
+    NEED(ncclCommSplit(all, r->rank / 2, 0, &part, &blocking) == ncclInProgress);
+    NEED(ncclCommSplit(all, 0, 0, &rest, NULL) == ncclInvalidUsage); /* one at a time */
+    NCCL(wait_for(all, 30));
+    float *x = put_values(r, N), got[N];
+    NCCL(ncclAllReduce(x, x, N, ncclFloat, ncclSum, part, r->s));
+    get_values(r, got, x, N);
+    float other = r->rank == 2 ? 0 : value(1 - r->rank, 5);
+    NEED(got[5] == value(r->rank, 5) + other);
+    NCCL(ncclCommDestroy(part));
+    NCCL(ncclCommDestroy(all));
+    rank_end(r);
+    CUDA(cudaFree(x));
+}
+
+static void communicators_are_made_without_blocking(void **state)
+{
+    (void)state;
+    run_well(3, 0, split_without_blocking);
+}
+
+/* Rank 1 never comes, first to the making, then to a split: who waits can go. */
+static void one_never_comes(struct rank *r)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t all, part;
+    ncclUniqueId id = r->id;
+    config.blocking = 0;
+    for (int i = 0; i < 2; i++) {
+        id.internal[strlen(r->id.internal)] = (char)('b' + i);
+        if (i == 1 || r->rank == 0) {
+            NEED(ncclCommInitRankConfig(&all, 2, id, r->rank, &config) == ncclInProgress);
+            NEED(wait_for(all, i ? 30 : 0.05) == (i ? ncclSuccess : ncclInProgress));
+        }
+        if (i == 1 && r->rank == 0) {
+            NEED(ncclCommSplit(all, 0, 0, &part, NULL) == ncclInProgress);
+            NEED(wait_for(all, 0.05) == ncclInProgress && part == NULL);
+        }
+        if (i == 1 || r->rank == 0) {
+            NCCL(ncclCommAbort(all));
+        }
+    }
+    rank_end(r);
+}
+
+static void a_making_that_nobody_joins_can_be_aborted(void **state)
+{
+    (void)state;
+    run_well(2, 0, one_never_comes);
+}
+
+static void wrong_configs(struct rank *r)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t c;
+    config.blocking = 2;
+    NEED(ncclCommInitRankConfig(&c, 1, r->id, 0, &config) == ncclInvalidArgument);
+    config.blocking = 1;
+    config.minCTAs = 3;
+    config.maxCTAs = 2;
+    NEED(ncclCommSplit(r->comm, 0, 0, &c, &config) == ncclInvalidArgument);
+    memset(&config, 0, sizeof config);
+    NEED(ncclCommSplit(r->comm, 0, 0, &c, &config) == ncclInvalidArgument);
+    NEED(ncclCommSplit(r->comm, -5, 0, &c, NULL) == ncclInvalidArgument);
+    rank_end(r);
+}
+
+static void a_config_has_to_make_sense(void **state)
+{
+    (void)state;
+    run_well(1, 0, wrong_configs);
+}
+
+/* Revoked: what runs ends, and the communicator is still to be aborted. */
+static void revoke_it(struct rank *r)
+{
+    float *x = put_values(r, N), got[N];
+    if (r->rank == 0) {
+        NCCL(ncclAllReduce(x, x, N, ncclFloat, ncclSum, r->comm, r->s));
+        NEED(cudaStreamQuery(r->s) == cudaErrorNotReady);
+        NCCL(ncclCommRevoke(r->comm, 0));
+        get_values(r, got, x, N);
+        NEED(got[0] != got[0]);
+    }
+    NCCL(ncclCommAbort(r->comm));
+    CUDA(cudaStreamSynchronize(r->s));
+    CUDA(cudaFree(x));
+}
+
+static void a_revoked_communicator_lets_its_streams_go(void **state)
+{
+    (void)state;
+    run_well(2, 0, revoke_it);
+    run_well(2, 1, revoke_it);
+}
+
 static void wrong_arguments(struct rank *r)
 {
     float *x = put_values(r, N);
@@ -508,6 +636,10 @@ int main(void)
         cmocka_unit_test(broken_communicators_are_reported_and_aborted),
         cmocka_unit_test(a_rank_whose_process_is_gone_is_an_error),
         cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(communicators_are_made_without_blocking),
+        cmocka_unit_test(a_making_that_nobody_joins_can_be_aborted),
+        cmocka_unit_test(a_config_has_to_make_sense),
+        cmocka_unit_test(a_revoked_communicator_lets_its_streams_go),
         cmocka_unit_test(ranks_can_be_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
