@@ -7,6 +7,9 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/front.h"
+#ifdef TANDEM_HAS_NCCL
+#include "runtime/comm/comm_nccl.h"
+#endif
 
 static char name[32];
 
@@ -17,6 +20,9 @@ static const struct plugin cuda_plugin = {
     .count = cuda_device_count,
     .open = cuda_device_open,
     .kernels = &cuda_kernels,
+#ifdef TANDEM_HAS_NCCL
+    .comm = &comm_nccl_provider,
+#endif
 };
 
 const struct plugin *tandem_plugin_entry(void);

@@ -74,8 +74,9 @@ target_compile_options(tandem_cuda_kernels PRIVATE -O3 -lineinfo
 set_target_properties(tandem_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON
   CUDA_RUNTIME_LIBRARY None)
 
-add_library(tandem_cuda MODULE ${cuda_c_sources} ${cuda_base_sources}
+add_library(tandem_cuda MODULE ${cuda_c_sources} ${cuda_nccl_sources} ${cuda_base_sources}
   $<TARGET_OBJECTS:tandem_cuda_kernels>)
+target_compile_definitions(tandem_cuda PRIVATE TANDEM_HAS_NCCL)
 target_include_directories(tandem_cuda SYSTEM PRIVATE ${TANDEM_CUDA_INCLUDE}
   ${TANDEM_CUDA_INCLUDE_nccl})
 target_link_libraries(tandem_cuda PRIVATE tandem_flags ${TANDEM_CUDA_LIBRARY_cudart}
