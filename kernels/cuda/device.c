@@ -207,6 +207,10 @@ static int check_driver(struct error *err)
 {
     int has = 0;
     CUDA_TRY(cudaDriverGetVersion(&has), "version of the NVIDIA driver");
+    if (has == 0) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "the NVIDIA driver doesn't answer: its kernel module may not be loaded");
+    }
     if (has / 1000 < CUDART_VERSION / 1000) {
         return error_set(err, ERR_FAILED_PRECONDITION,
                          "the NVIDIA driver is too old: it is good for CUDA %d.%d, this needs "

@@ -16,8 +16,7 @@ function(cusim_absent name code words)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "cusim;threads")
 endfunction()
 
-find_path(TANDEM_CUDA_INCLUDE cuda_runtime_api.h
-  HINTS ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES include)
+find_path(TANDEM_CUDA_INCLUDE cuda_runtime_api.h HINTS ${TANDEM_CUDA_HOME} PATH_SUFFIXES include)
 if(TANDEM_FUZZ)
   return()
 elseif(TANDEM_CUSIM STREQUAL "OFF")

@@ -52,7 +52,7 @@ if(TARGET cusim_step_test_plain)
 endif()
 
 # What the simulator runs must compile for a GPU, too. nvcc needs no GPU for that.
-find_program(TANDEM_NVCC nvcc HINTS ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES bin)
+find_program(TANDEM_NVCC nvcc HINTS ${TANDEM_CUDA_HOME} PATH_SUFFIXES bin)
 if(NOT TANDEM_SANITIZE)
   if(TANDEM_NVCC)
     add_test(NAME cuda_nvcc_test COMMAND ${Python3_EXECUTABLE}

@@ -304,6 +304,27 @@ static void devices_that_are_not_there_are_refused(void **state)
     unsetenv("CUSIM_DEVICES");
 }
 
+/* Words for an operator, before anything of the driver is started. */
+static void drivers_that_do_not_do_are_named(void **state)
+{
+    (void)state;
+    int32_t num = -1;
+    struct device *none;
+    setenv("CUSIM_DRIVER", "10020", 1);
+    assert_int_equal(cuda_device_count(&num, &err), -1);
+    assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(err.text, "the NVIDIA driver is too old: it is good for CUDA 10.2"));
+    assert_int_equal(cuda_device_open(0, &none, &err), -1);
+    setenv("CUSIM_DRIVER", "0", 1);
+    assert_int_equal(cuda_device_count(&num, &err), -1);
+    assert_non_null(strstr(err.text, "doesn't answer"));
+    unsetenv("CUSIM_DRIVER");
+    setenv("CUSIM_DEVICES", "0", 1);
+    GOOD(cuda_device_count(&num, &err));
+    assert_int_equal(num, 0);
+    unsetenv("CUSIM_DEVICES");
+}
+
 /* With two devices in a process each call goes to its own, whichever was used last. */
 static void devices_take_turns(void **state)
 {
@@ -345,6 +366,7 @@ int main(void)
         ON_A_DEVICE(captured_work_is_launched_often),
         ON_A_DEVICE(what_cannot_be_captured_says_why),
         cmocka_unit_test(devices_that_are_not_there_are_refused),
+        cmocka_unit_test(drivers_that_do_not_do_are_named),
         ON_A_DEVICE(devices_take_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
