@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -245,6 +246,46 @@ static int on_end(struct controller *c, struct job *j, const AttemptEnd *end, st
     return attempts_apply(c, j, &e, "worker", err);
 }
 
+static void send_comm_id(struct controller *c, struct job *j)
+{
+    WorkerDown *down = new_down(j, WORKER_DOWN__BODY_COMM_ID);
+    down->comm_id = msg_new(&comm_id__descriptor);
+    down->comm_id->id.data = malloc(j->comm_id_len);
+    ASSERT(down->comm_id->id.data);
+    memcpy(down->comm_id->id.data, j->comm_id, j->comm_id_len);
+    down->comm_id->id.len = j->comm_id_len;
+    down->comm_id->has_id = 1;
+    controller_send(c, j->worker, down);
+}
+
+/* The first one counts, for all nodes of the attempt. Said again, it is answered again: the answer
+ * may have been lost with a stream. */
+static int on_comm_id(struct controller *c, struct job *j, const CommId *id, struct error *err)
+{
+    int32_t attempt = j->row.attempt.number;
+    if (!id->has_id || id->id.len == 0 || id->id.len > ATTEMPT_COMM_ID_MAX) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "an id of %zu bytes for the communicators of attempt %d of job %lld; "
+                         "1 to %d can be",
+                         id->has_id ? id->id.len : 0, attempt, (long long)j->row.id,
+                         ATTEMPT_COMM_ID_MAX);
+    }
+    bool is_first = j->comm_id_attempt != attempt;
+    if (!is_first &&
+        (j->comm_id_len != id->id.len || memcmp(j->comm_id, id->id.data, id->id.len) != 0)) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "attempt %d of job %lld has another id for its communicators already",
+                         attempt, (long long)j->row.id);
+    }
+    if (is_first) {
+        j->comm_id_attempt = attempt;
+        j->comm_id_len = id->id.len;
+        memcpy(j->comm_id, id->id.data, id->id.len);
+    }
+    send_comm_id(c, j);
+    return 0;
+}
+
 static int on_body(struct controller *c, struct job *j, const WorkerUp *up, struct error *err)
 {
     switch (up->body_case) {
@@ -324,6 +365,9 @@ int attempts_on_up(void *controller, struct mail *m, struct error *err)
     }
     if (j->worker != m->call) {
         return error_set(err, ERR_ABORTED, "say hello first");
+    }
+    if (up->seq <= 0 && up->body_case == WORKER_UP__BODY_COMM_ID) {
+        return on_comm_id(c, j, up->comm_id, err);
     }
     if (up->seq <= 0) {
         return 0; /* what may be lost tells us nothing that we keep */

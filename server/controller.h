@@ -25,6 +25,9 @@
 /* Jobs in memory: all that have not ended or whose attempt isn't gone. */
 #define CONTROLLER_JOBS_MAX 100000
 
+/* As runtime/comm/comm_provider.h has it. */
+#define ATTEMPT_COMM_ID_MAX 256
+
 struct job {
     struct job_row row; /* as on disk, or as it will be after this batch */
     JobSpec *spec;      /* owned; NULL = quarantined */
@@ -52,6 +55,11 @@ struct job {
     /* The attempt as far as only this process knows it. */
     struct call *worker; /* its stream; a reference; NULL = not attached */
     bool ack_due;
+    /* What its ranks' communicators are made from, and of which attempt that is; 0 = none. A
+     * secret: it is nowhere but here and on the way. */
+    int32_t comm_id_attempt;
+    size_t comm_id_len;
+    uint8_t comm_id[ATTEMPT_COMM_ID_MAX];
     bool check_pending, kill_pending;
     bool adopted;           /* launched by an earlier controller, perhaps without its ticket */
     int64_t first_replayed; /* number of the first report that its journal gave; 0 = none did */

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <openssl/sha.h>
+
+#include "server/controller.h"
 #include "server/msg.h"
 
 void record_asked_note(struct record_asked *a, const struct out *o)
@@ -83,6 +86,28 @@ static bool is_recorded(const struct caller *who)
     return false;
 }
 
+/* What an attempt's communicators are made from is a secret; for the same decisions its hash does
+ * as well. One of a size that is refused stays of such a size. */
+static void put_up(struct buf *b, const WorkerUp *up)
+{
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+    WorkerUp shown = *up;
+    CommId id;
+    if (up->body_case != WORKER_UP__BODY_COMM_ID) {
+        put_message(b, &up->base);
+        return;
+    }
+    id = *up->comm_id;
+    if (id.id.len > 0 && id.id.len <= ATTEMPT_COMM_ID_MAX) {
+        SHA256(id.id.data, id.id.len, hash);
+        id.id = (ProtobufCBinaryData){.len = sizeof hash, .data = hash};
+    } else {
+        id.has_id = 0;
+    }
+    shown.comm_id = &id;
+    put_message(b, &shown.base);
+}
+
 static void put_request(struct buf *b, const struct mail *m)
 {
     const struct caller *who = call_caller(m->call);
@@ -95,7 +120,11 @@ static void put_request(struct buf *b, const struct mail *m)
     record_put_number(b, who->job_id);
     record_put_number(b, who->attempt);
     record_put_number(b, who->token_id);
-    put_message(b, m->message);
+    if (m->message->descriptor == &worker_up__descriptor) {
+        put_up(b, (const WorkerUp *)m->message);
+    } else {
+        put_message(b, m->message);
+    }
 }
 
 bool record_mail_put(struct buf *b, struct record_asked *a, const struct mail *m)

@@ -16,6 +16,7 @@
 #include "base/mailbox.h"
 #include "proto/journal.h"
 #include "runtime/comm/comm_host.h"
+#include "runtime/comm/comm_provider.h"
 #include "runtime/node/attach.h"
 #include "runtime/node/gang.h"
 #include "runtime/node/outbox.h"
@@ -41,7 +42,8 @@ struct node {
     int signal_fd;
     int64_t stop_at_step; /* asked for before the gang ran; -1 = not */
     bool cancelled;
-    bool ended;          /* AttemptEnd is in the outbox, or nobody wants it */
+    bool has_comm_id, gave_comm_id; /* rank 0 has said one; the ranks were given one */
+    bool ended;                     /* AttemptEnd is in the outbox, or nobody wants it */
     int64_t leave_by_ms; /* told to stop: whether or not anybody hears the end; 0 = not told */
     bool abandoned;      /* refused, or the lease is over: nobody listens any more */
     MemoryUse memory;    /* of the rank that takes most, so far */
@@ -71,6 +73,43 @@ static void put_memory(struct node *n)
              (int)n->memory_rank);
     log_info("%s", text);
     outbox_put_note(n->outbox, text);
+}
+
+static bool is_usable(const CommId *id)
+{
+    return id->has_id && id->id.len > 0 && id->id.len <= COMM_ID_MAX;
+}
+
+/* Once, from the rank that makes it. What it is stays unsaid. */
+static void take_comm_id(struct node *n, int32_t rank, const CommId *id)
+{
+    if (rank != 0 || n->has_comm_id || !is_usable(id)) {
+        log_warn("rank %d sent an id for communicators, which isn't taken: %s", (int)rank,
+                 rank != 0        ? "rank 0 makes it"
+                 : !is_usable(id) ? "it has no usable size"
+                                  : "there is one already");
+        return;
+    }
+    n->has_comm_id = true;
+    outbox_put_comm_id(n->outbox, id);
+}
+
+/* It may come again after a broken stream. */
+static void give_comm_id(struct node *n, CommId *id)
+{
+    outbox_comm_id_heard(n->outbox);
+    if (!n->gang || n->gave_comm_id) {
+        return;
+    }
+    if (!is_usable(id)) {
+        log_warn("the controller sent an id for communicators that has no usable size");
+        return;
+    }
+    RankDown down = RANK_DOWN__INIT;
+    down.body_case = RANK_DOWN__BODY_COMM_ID;
+    down.comm_id = id;
+    gang_send(n->gang, &down);
+    n->gave_comm_id = true;
 }
 
 static void on_up(void *arg, int32_t rank, const RankUp *message)
@@ -106,9 +145,8 @@ static void on_up(void *arg, int32_t rank, const RankUp *message)
         up.export_done = message->export_done;
         break;
     case RANK_UP__BODY_COMM_ID:
-        up.body_case = WORKER_UP__BODY_COMM_ID;
-        up.comm_id = message->comm_id;
-        break;
+        take_comm_id(n, rank, message->comm_id);
+        return;
     default:
         return;
     }
@@ -284,6 +322,9 @@ static void take_event(struct node *n, const struct attach_event *e)
         if (n->gang) {
             send_stop(n, n->stop_at_step);
         }
+        break;
+    case WORKER_DOWN__BODY_COMM_ID:
+        give_comm_id(n, e->command->comm_id);
         break;
     case WORKER_DOWN__BODY_CANCEL:
         take_cancel(n, e->command->cancel);

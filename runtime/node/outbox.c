@@ -48,6 +48,15 @@ static void free_parcels(struct parcels *list)
     }
 }
 
+static void forget(struct parcel **secret)
+{
+    if (*secret) {
+        explicit_bzero((*secret)->body, (*secret)->len);
+        free(*secret);
+        *secret = NULL;
+    }
+}
+
 /* ---- life -------------------------------------------------------------------------------------
  */
 
@@ -94,6 +103,7 @@ void outbox_free(struct outbox *o)
     for (int i = 0; i < OUTBOX_RANKS_MAX; i++) {
         free(o->latest[i]);
     }
+    forget(&o->comm_id);
     pthread_cond_destroy(&o->unsynced);
     pthread_cond_destroy(&o->work);
     pthread_cond_destroy(&o->filled);
@@ -142,6 +152,27 @@ void outbox_put_progress(struct outbox *o, const Progress *progress)
     pthread_mutex_unlock(&o->lock);
 }
 
+void outbox_put_comm_id(struct outbox *o, const CommId *id)
+{
+    WorkerUp up = WORKER_UP__INIT;
+    up.body_case = WORKER_UP__BODY_COMM_ID;
+    up.comm_id = (CommId *)(uintptr_t)id;
+    pthread_mutex_lock(&o->lock);
+    forget(&o->comm_id);
+    o->comm_id = pack(o, &up, 0);
+    o->comm_id_unsent = true;
+    pthread_cond_signal(&o->filled);
+    pthread_mutex_unlock(&o->lock);
+}
+
+void outbox_comm_id_heard(struct outbox *o)
+{
+    pthread_mutex_lock(&o->lock);
+    forget(&o->comm_id);
+    o->comm_id_unsent = false;
+    pthread_mutex_unlock(&o->lock);
+}
+
 void outbox_put_note(struct outbox *o, const char *text)
 {
     NodeNote note = NODE_NOTE__INIT;
@@ -184,6 +215,9 @@ WorkerUp *outbox_take(struct outbox *o)
             up = unpack(o->unsent);
             o->sent_seq = o->unsent->seq > o->sent_seq ? o->unsent->seq : o->sent_seq;
             o->unsent = o->unsent->next;
+        } else if (o->comm_id_unsent) {
+            up = unpack(o->comm_id);
+            o->comm_id_unsent = false;
         } else if ((latest = take_latest(o)) != NULL) {
             up = unpack(latest);
             free(latest);
@@ -199,6 +233,7 @@ void outbox_rewind(struct outbox *o)
 {
     pthread_mutex_lock(&o->lock);
     o->unsent = o->window.first;
+    o->comm_id_unsent = o->comm_id != NULL;
     o->interrupted = false;
     pthread_mutex_unlock(&o->lock);
 }

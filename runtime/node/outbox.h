@@ -44,6 +44,10 @@ void outbox_free(struct outbox *o);
 void outbox_put(struct outbox *o, WorkerUp *message);
 /* Replaces what this rank's latest progress was, if it hasn't gone yet. */
 void outbox_put_progress(struct outbox *o, const Progress *progress);
+/* An id for communicators: a secret, so it has no number and never lies on disk. It goes on every
+ * stream anew until outbox_comm_id_heard. */
+void outbox_put_comm_id(struct outbox *o, const CommId *id);
+void outbox_comm_id_heard(struct outbox *o);
 /* For the job's events; arrives like any other report. */
 void outbox_put_note(struct outbox *o, const char *text);
 

@@ -43,6 +43,8 @@ struct outbox {
     int64_t window_end;    /* the number that the window takes next */
     struct parcel *unsent; /* the first of the window that this stream hasn't carried */
     struct parcel *latest[OUTBOX_RANKS_MAX]; /* progress of each rank, not yet sent */
+    struct parcel *comm_id;                  /* not yet heard; NULL = none */
+    bool comm_id_unsent;                     /* on this stream */
     int64_t last_seq, sent_seq, acked_seq;
     int64_t written_seq, dropped_seq;
     bool failing; /* the journal takes nothing; true for ever without one */

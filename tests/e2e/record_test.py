@@ -75,6 +75,8 @@ class Replayed(unittest.TestCase):
         server.wait_state(low, "RUNNING")
         server.jobs.Cancel(ref(low), timeout=60)
         server.wait_state(low, "CANCELLED")
+        meets = server.submit(server.spec("meets", steps=5, tags=["id"], devices=2))
+        server.wait_state(meets, "SUCCEEDED")
         wait_for("all devices to be free", lambda: not any(server.holders()))
         self.assertEqual(server.stop(), 0)
 
@@ -89,7 +91,7 @@ class Replayed(unittest.TestCase):
         wrong = replay(2, records / "record-1.db")
         self.assertEqual(wrong.returncode, 1, wrong.stdout)
 
-        secrets = [p.read_bytes() for p in folder.rglob("dev-token")]
+        secrets = [p.read_bytes() for p in folder.rglob("dev-token")] + [b"the-secret-of-a-gang"]
         for log in records.glob("*.log"):
             self.assertEqual(log.stat().st_mode & 0o77, 0)
             for secret in secrets:

@@ -180,6 +180,50 @@ class Rules(unittest.TestCase):
         newer.hear_ack(1)
 
     # (5, 7) The first end counts, whatever comes after it.
+    def say_id(self, worker, secret):
+        worker.say(comm_id=m.worker.CommId(id=secret))
+
+    # Said again, also on a newer stream, it is answered again: the answer may have been lost.
+    def test_an_id_for_communicators_comes_back_to_its_attempt_and_is_written_nowhere(self):
+        secret = b"known-to-this-gang-alone" * 5
+        w = self.worker
+        for _ in range(2):
+            self.say_id(w, secret)
+            self.assertEqual(w.hear("comm_id").id, secret)
+        w = self.attach(fresh=False)
+        self.say_id(w, secret)
+        self.assertEqual(w.hear("comm_id").id, secret)
+        for path in folder.rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                self.assertNotIn(secret[:24], path.read_bytes(), path)
+
+    def test_a_second_id_for_communicators_is_refused(self):
+        self.say_id(self.worker, b"first")
+        self.worker.hear("comm_id")
+        self.say_id(self.worker, b"other")
+        self.check_end(self.worker, grpc.StatusCode.FAILED_PRECONDITION,
+                       "has another id for its communicators already")
+
+    def test_an_id_for_communicators_has_a_size(self):
+        for secret, size in (b"", 0), (b"x" * 257, 257):
+            w = self.attach(fresh=False)
+            self.say_id(w, secret)
+            self.check_end(w, grpc.StatusCode.INVALID_ARGUMENT,
+                           f"an id of {size} bytes for the communicators")
+        w = self.attach(fresh=False)
+        self.say_id(w, b"x" * 256)
+        self.assertEqual(len(w.hear("comm_id").id), 256)
+
+    # [7] Nor may anyone else make one.
+    def test_an_id_for_communicators_of_another_attempt_is_refused(self):
+        self.worker.out.put(m.worker.WorkerUp(job_id=self.job, attempt=2,
+                                              comm_id=m.worker.CommId(id=b"x")))
+        self.check_end(self.worker, grpc.StatusCode.INVALID_ARGUMENT, "a message of attempt 2")
+        stranger = Worker(self.job)
+        self.open.append(stranger)
+        self.say_id(stranger, b"x")
+        self.check_end(stranger, grpc.StatusCode.ABORTED, "say hello first")
+
     def test_an_attempt_ends_once(self):
         w = self.worker
         w.metrics(1, 10, 5.0)

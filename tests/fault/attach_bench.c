@@ -117,12 +117,31 @@ static void on_numbered(struct controller *t, struct call *c, const WorkerUp *up
     }
 }
 
+static void on_id(struct controller *t, struct call *c, CommId *id)
+{
+    pthread_mutex_lock(&t->lock);
+    bool is_lost = t->num_ids++ < t->num_ids_lost;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    if (is_lost) {
+        call_fail(c, ERR_UNAVAILABLE, "broken on purpose");
+        return;
+    }
+    WorkerDown down = WORKER_DOWN__INIT;
+    down.body_case = WORKER_DOWN__BODY_COMM_ID;
+    down.comm_id = id;
+    send_down(t, &down);
+    send_down(t, &down);
+}
+
 static void on_message(void *ctx, struct call *c, const ProtobufCMessage *message)
 {
     struct controller *t = ctx;
     const WorkerUp *up = (const WorkerUp *)message;
     if (up->body_case == WORKER_UP__BODY_HELLO) {
         on_hello(t, c, up->hello);
+    } else if (up->body_case == WORKER_UP__BODY_COMM_ID) {
+        on_id(t, c, up->comm_id);
     } else if (up->seq > 0) {
         on_numbered(t, c, up);
     }

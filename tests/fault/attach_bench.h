@@ -26,12 +26,14 @@ struct controller {
     int64_t acked_seq;
     bool hello_fresh;
     int64_t hello_acked;
+    int num_ids;       /* for communicators; answered, but for those that are lost */
     struct call *call; /* the live stream */
     /* Set before use. */
     int32_t num_ranks;
     bool mute; /* acknowledge nothing */
     int64_t lease_ms;
     int refuse_after; /* this many hellos are served, the next refused; -1 = all are served */
+    int num_ids_lost; /* the stream breaks in place of the first answers to ids */
     int break_after;  /* breaks the stream after so many numbered messages; 0 = never */
     pid_t node;
 };

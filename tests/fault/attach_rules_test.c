@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,6 +102,46 @@ static void an_acknowledgement_of_the_future_loses_nothing(void **state)
         assert_int_equal(t.ups[i]->seq, i + 1);
     }
     finish(&t);
+}
+
+/* ---- what communicators are made from ---- */
+
+static void expect_in_no_file(const struct controller *t, const char *words)
+{
+    char line[256], found[256] = "";
+    snprintf(line, sizeof line, "grep -rl -e '%s' %s", words, t->dir);
+    FILE *f = popen(line, "r");
+    assert_non_null(f);
+    bool any = fgets(found, sizeof found, f) != NULL;
+    pclose(f);
+    if (any) {
+        fail_msg("%s stands in %s", words, found);
+    }
+}
+
+/* What rank 0 says, and nothing else, comes to all ranks; also when the answer is lost twice. It
+ * isn't written down anywhere. */
+static void the_id_of_rank_0_comes_to_all_ranks_and_stays_secret(void **state)
+{
+    (void)state;
+    for (int lost = 0; lost <= 2; lost += 2) {
+        struct controller t;
+        begin(&t, 2, "find", "find");
+        t.num_ids_lost = lost;
+        t.mute = true; /* the journal stays */
+        controller_serve(&t);
+        node_start(&t, "the-token");
+        wait_for_ups(&t, 3, lost + 1);
+        wait_for_log(&t, "node.log", "rank 0 sent an id for communicators, which isn't taken: it");
+        wait_for_log(&t, "node.log", "which isn't taken: there is one already");
+        wait_for_log(&t, "node.log", "rank 1 sent an id for communicators, which isn't taken: ran");
+        assert_true(the_end(&t)->finished);
+        expect_in_no_file(&t, "the-secret-of");
+        send_ack(&t, 3);
+        assert_int_equal(node_wait(&t), 0);
+        assert_int_equal(t.num_ids, lost + 1);
+        finish(&t);
+    }
 }
 
 /* ---- what is left on disk ---- */
@@ -303,6 +344,7 @@ int main(void)
         cmocka_unit_test(commands_for_another_attempt_are_refused),
         cmocka_unit_test(a_start_that_comes_twice_starts_one_gang),
         cmocka_unit_test(an_acknowledgement_of_the_future_loses_nothing),
+        cmocka_unit_test(the_id_of_rank_0_comes_to_all_ranks_and_stays_secret),
         cmocka_unit_test(a_result_outlives_a_killed_node),
         cmocka_unit_test(a_long_absence_costs_disk_and_no_memory),
         cmocka_unit_test(a_journal_that_was_heard_is_removed),

@@ -14,6 +14,7 @@
  *   holder       leaves a child that holds stdout open
  *   clean        leaves one, in a session of its own, with no parent and no environment left
  *   undead       leaves one, in a session of its own, that helpers/undead.c keeps from being killed
+ *   id           rank 0 says an id for communicators; all train once it has come back
  *   say          prints a line a step */
 #include <signal.h>
 #include <stdio.h>
@@ -139,6 +140,26 @@ static void listen_to(struct self *s, int64_t wait_ms)
     } while (down);
 }
 
+/* As ranks do that talk through an accelerator's communicators. */
+static void meet(struct self *s)
+{
+    static uint8_t secret[] = "the-secret-of-a-gang";
+    CommId id = COMM_ID__INIT;
+    id.has_id = 1;
+    id.id = (ProtobufCBinaryData){.len = sizeof secret - 1, .data = secret};
+    if (s->rank == 0) {
+        up(s, RANK_UP__BODY_COMM_ID, &id);
+    }
+    for (bool met = false; !met;) {
+        RankDown *down;
+        if (link_poll(s->link, 60000, &down, NULL) != 0 || !down) {
+            exit(9);
+        }
+        met = down->body_case == RANK_DOWN__BODY_COMM_ID;
+        rank_down__free_unpacked(down, NULL);
+    }
+}
+
 static void finish(struct self *s, int64_t step, bool paused)
 {
     RankDone done = RANK_DONE__INIT;
@@ -208,6 +229,9 @@ int main(int argc, char **argv)
     }
     if (tag(&s, "wait") > 0) {
         listen_to(&s, tag(&s, "wait"));
+    }
+    if (tag(&s, "id") >= 0) {
+        meet(&s);
     }
     train(&s);
     rank_down__free_unpacked(s.start, NULL);

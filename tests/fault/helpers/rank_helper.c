@@ -10,6 +10,8 @@
  *   exit N     leaves with code N without a word
  *   fault      says that its data is bad, for good, and leaves with 1
  *   obey       waits for StopAtStep, says that it paused there and leaves
+ *   find       rank 0 says an id for communicators, then another; rank 1 says one as well. When the
+ *              one that rank 0 said first has come, as done
  *   meet       calls barriers until one fails, reports that and leaves with 1
  *   chat N     prints N numbered lines of 16 bytes, waits for a command, then as done
  *   eat        joins the cgroup whose file of processes EAT_PROCS names, and takes memory for ever
@@ -141,6 +143,45 @@ static int obey(struct self *s)
             int64_t step = down->stop_at_step->step;
             rank_down__free_unpacked(down, NULL);
             return done(s, step, true);
+        }
+        if (down) {
+            rank_down__free_unpacked(down, NULL);
+        }
+    }
+    return 9;
+}
+
+static void say_id(struct self *s, const char *text)
+{
+    CommId id = COMM_ID__INIT;
+    id.has_id = 1;
+    id.id.data = (uint8_t *)(uintptr_t)text;
+    id.id.len = strlen(text);
+    RankUp up = RANK_UP__INIT;
+    up.body_case = RANK_UP__BODY_COMM_ID;
+    up.comm_id = &id;
+    link_send(s->link, &up, NULL);
+}
+
+static int find(struct self *s)
+{
+    static const char secret[] = "the-secret-of-this-gang";
+    static char long_one[300];
+    RankDown *down = NULL;
+    struct error err;
+    memset(long_one, 'x', sizeof long_one - 1);
+    if (s->rank == 0) {
+        say_id(s, "");
+        say_id(s, long_one);
+        say_id(s, secret);
+    }
+    say_id(s, "the-secret-of-nobody");
+    while (link_poll(s->link, 1000, &down, &err) == 0) {
+        if (down && down->body_case == RANK_DOWN__BODY_COMM_ID) {
+            const ProtobufCBinaryData *id = &down->comm_id->id;
+            bool good = id->len == strlen(secret) && memcmp(id->data, secret, id->len) == 0;
+            rank_down__free_unpacked(down, NULL);
+            return good ? done(s, 12, false) : 8;
         }
         if (down) {
             rank_down__free_unpacked(down, NULL);
@@ -321,6 +362,7 @@ static int behave(struct self *s, const char *word)
     }
     return strcmp(word, "brood") == 0  ? brood(s)
            : strcmp(word, "obey") == 0 ? obey(s)
+           : strcmp(word, "find") == 0 ? find(s)
            : strcmp(word, "meet") == 0 ? meet(s)
                                        : done(s, 12, false);
 }
