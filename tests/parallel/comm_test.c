@@ -20,6 +20,7 @@
 #include "base/rng.h"
 #include "tests/effort.h"
 #include "tests/parallel/comm_gang.h"
+#include "tests/parallel/rounding.h"
 
 #define AREA_BYTES ((size_t)8 << 20)
 #define LONG_MS 60000
@@ -39,20 +40,12 @@ static double value_of(int32_t rank, int64_t i)
     return values[(i * 3 + rank * 977) % 8191];
 }
 
-/* x, which is finite, as the nearest bf16; to even halfway. */
-static float to_bf16(float x)
-{
-    int exponent;
-    float lead = ldexpf(frexpf(x, &exponent), 8); /* eight bits before the point */
-    return ldexpf(rintf(lead), exponent - 8);
-}
-
 static void put(void *buf, int64_t i, enum dtype t, double x)
 {
     if (t == DTYPE_F64) {
         ((double *)buf)[i] = x;
     } else if (t == DTYPE_BF16) {
-        float narrow = to_bf16((float)x);
+        float narrow = rounding_bf16((float)x);
         memcpy((uint16_t *)buf + i, (const char *)&narrow + 2, 2);
     } else {
         ((float *)buf)[i] = (float)x;
@@ -69,7 +62,7 @@ static void fill(void *buf, int32_t rank, int64_t n, enum dtype t)
 static bool is_bf16(const void *got, int64_t i, float want)
 {
     uint32_t bits;
-    float rounded = to_bf16(want);
+    float rounded = rounding_bf16(want);
     memcpy(&bits, &rounded, sizeof bits);
     return ((const uint16_t *)got)[i] == bits >> 16;
 }
@@ -83,7 +76,7 @@ static bool is_fold(const void *got, int64_t i, int64_t j, const int32_t *member
     float narrow = 0;
     for (int32_t m = 0; m < num; m++) {
         double x = value_of(members[m], j);
-        float y = t == DTYPE_BF16 ? to_bf16((float)x) : (float)x;
+        float y = t == DTYPE_BF16 ? rounding_bf16((float)x) : (float)x;
         wide = m == 0 ? x : op == COMM_SUM ? wide + x : fmax(wide, x);
         narrow = m == 0 ? y : op == COMM_SUM ? narrow + y : fmaxf(narrow, y);
     }

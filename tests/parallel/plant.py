@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """plant.py BUILD [NUMBER...]: plants each fault of tests/parallel/faults and looks whether
-named_faults_test finds it, by the test that is named for it and by no other than the patch says.
+named_faults_test, or the one that it names, finds it, by the test that is named for it and by no
+other than the patch says.
 
 A fault is a small patch of the real sources, without fuzz: where the code has changed it no longer
 applies, and that is a failure too. Its head says in words what is wrong, and then
   In: FUNCTION      the function that all of it lies in
+  Program: TEST     where it isn't named_faults_test
   Found by: TEST    the named test, then others that can't help failing, one a line
   Rarely            where it is: with TANDEM_FULL=1, or by its number
 The file is copied to a temporary folder, patched, compiled as BUILD/compile_commands.json says and
@@ -20,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from planting import ROOT, patched_source, planted_object, planted_test
 
 FAULTS = sorted((ROOT / "tests/parallel/faults").glob("*.patch"))
-TEST = "named_faults_test"
+USUAL_TEST = "named_faults_test"
 
 
 class Fault:
@@ -29,6 +31,8 @@ class Fault:
         head = self.text.split("\n--- ")[0]
         self.functions = re.findall(r"^In: (\S+)$", head, re.M)
         self.found_by = set(re.findall(r"^Found by: (\S+)$", head, re.M))
+        program = re.search(r"^Program: (\S+)$", head, re.M)
+        self.test = program.group(1) if program else USUAL_TEST
         self.rarely = re.search(r"^Rarely$", head, re.M) is not None
         self.source = re.search(r"^\+\+\+ b/(\S+)", self.text, re.M).group(1)
         assert self.functions and self.found_by, f"{path.name}: In and Found by are missing"
@@ -65,7 +69,7 @@ def look_for(build, fault):
         target = patched_source(fault.path, fault.source, folder, fuzz=0)
         check_place(fault, (ROOT / fault.source).read_text(), target.read_text())
         planted = planted_object(build, fault.source, target, folder)
-        program = planted_test(build, TEST, planted, folder)
+        program = planted_test(build, fault.test, planted, folder)
         run = subprocess.run([program], cwd=ROOT, capture_output=True, text=True, check=False,
                              env=os.environ | {"TMPDIR": name})
     words = run.stdout + run.stderr

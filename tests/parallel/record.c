@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "kernels/kernels.h"
+#include "rounding.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/parallel/store.h"
 
@@ -18,10 +19,11 @@ static struct whole_part part_of(const struct record *r, int32_t rank,
 {
     struct store_view view = store_view(store, which);
     bool fp64 = strcmp(r->plan->spec->training->precision, "fp64") == 0;
+    enum dtype wide = fp64 ? DTYPE_F64 : DTYPE_F32;
     ASSERT(view.data != NULL);
     return (struct whole_part){
         .table = table,
-        .dtype = fp64 ? DTYPE_F64 : DTYPE_F32,
+        .dtype = which == STORE_WEIGHTS && r->masters ? DTYPE_BF16 : wide,
         .tensor_size = r->plan->mesh->tensor,
         .tensor_idx = axes->coord.tensor,
         .data = view.data,
@@ -69,8 +71,8 @@ static void on_state(void *arg, int32_t rank, int64_t step, const struct param_t
 {
     struct record *r = arg;
     (void)step;
-    take(r, &r->weights, rank, table, axes, store, STORE_WEIGHTS);
-    take_others(r, &r->weights, rank, table, axes, store);
+    take(r, &r->weights, rank, table, axes, store, STORE_MASTERS);
+    take_others(r, r->masters ? &r->low : &r->weights, rank, table, axes, store);
     if (r->moments) {
         take(r, &r->exp_avg, rank, table, axes, store, STORE_EXP_AVG);
         take(r, &r->exp_avg_sq, rank, table, axes, store, STORE_EXP_AVG_SQ);
@@ -81,9 +83,11 @@ void record_init(struct record *r, const Plan *plan)
 {
     *r = (struct record){.plan = plan};
     r->moments = optimizer_has_moments(plan->spec->training->optimizer);
+    r->masters = strcmp(plan->spec->training->precision, "bf16") == 0;
     r->observer = (struct rank_observer){.arg = r, .gradients = on_gradients, .state = on_state};
     whole_init(&r->grads, plan);
     whole_init(&r->weights, plan);
+    whole_init(&r->low, plan);
     whole_init(&r->exp_avg, plan);
     whole_init(&r->exp_avg_sq, plan);
 }
@@ -92,6 +96,7 @@ void record_free(struct record *r)
 {
     whole_free(&r->grads);
     whole_free(&r->weights);
+    whole_free(&r->low);
     whole_free(&r->exp_avg);
     whole_free(&r->exp_avg_sq);
 }
@@ -101,6 +106,23 @@ static void check(struct whole *w, const char *which, const char *what)
     whole_check(w);
     if (w->fault[0] != '\0')
         fail_msg("%s: %s: %s", what, which, w->fault);
+}
+
+/* Every weight that a rank computes with is its master, rounded; wherever it lies. */
+static void check_low(const struct record *r, const char *what)
+{
+    if (r->low.fault[0] != '\0')
+        fail_msg("%s: rounded weights: %s", what, r->low.fault);
+    for (int32_t i = 0; i < r->weights.num; i++) {
+        const struct whole_tensor *master = &r->weights.tensors[i];
+        const struct whole_tensor *low = whole_find(&r->low, master->name);
+        for (int64_t j = 0; j < master->numel; j++) {
+            double want = (double)rounding_bf16((float)master->values[j]);
+            if (low->seen[j] == 0 || low->values[j] != want)
+                fail_msg("%s: weight %s, element %lld is %.9g, not %.9g, its master %.9g rounded",
+                         what, master->name, (long long)j, low->values[j], want, master->values[j]);
+        }
+    }
 }
 
 void run_prepare(struct run *r, const struct gang_spec *spec)
@@ -119,6 +141,8 @@ void run_go(struct run *r, const char *what)
             fail_msg("%s: rank %d: %s", what, i, r->gang.ranks[i].err.text);
     check(&r->record.grads, "gradients", what);
     check(&r->record.weights, "weights", what);
+    if (r->record.masters)
+        check_low(&r->record, what);
     if (r->record.moments) {
         check(&r->record.exp_avg, "first moment", what);
         check(&r->record.exp_avg_sq, "second moment", what);

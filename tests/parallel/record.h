@@ -11,6 +11,9 @@ struct record {
     struct rank_observer observer; /* for gang.observer */
     bool moments;
     struct whole grads, weights, exp_avg, exp_avg_sq;
+    /* With bf16: weights are the masters, low what layers see: each rounded once. */
+    bool masters;
+    struct whole low;
     /* Rank by rank, without a look at what others hold: set by the test, or NULL. */
     void (*on_gradients)(struct record *r, int32_t rank, const struct param_table *table,
                          const struct axes *axes, const struct store *store);

@@ -4,19 +4,22 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 struct sweep {
+    const char *precision; /* borrowed */
     struct shape_files files[NUM_SHAPES];
     struct run one_rank[NUM_SHAPES][2][2][2]; /* by optimizer, clip, packed */
     struct compare_worst worst;
 };
 
-void sweep_open(struct sweep **out)
+void sweep_open(struct sweep **out, const char *precision)
 {
     struct sweep *s = calloc(1, sizeof(*s));
     assert_non_null(s);
+    s->precision = precision;
     for (int i = 0; i < NUM_SHAPES; i++)
         shape_write(&s->files[i], &shapes[i], NULL, NULL);
     *out = s;
@@ -51,6 +54,7 @@ static struct run *one_rank(struct sweep *s, const struct layout *l)
         &s->one_rank[v[FACTOR_SHAPE]][v[FACTOR_OPTIMIZER]][v[FACTOR_CLIP]][v[FACTOR_PACKED]];
     if (r->plan == NULL) {
         struct gang_spec spec = layout_one_rank(l, files_of(s, l));
+        spec.precision = s->precision;
         run_well(r, &spec, NULL, "one rank");
     }
     return r;
@@ -60,7 +64,11 @@ void sweep_check(struct sweep *s, const struct layout *l)
 {
     struct run *one = one_rank(s, l), many;
     struct gang_spec spec = layout_spec(l, files_of(s, l));
+    spec.precision = s->precision;
     run_well(&many, &spec, NULL, layout_words(l));
-    compare_runs(&s->worst, layout_words(l), one, &many);
+    if (strcmp(s->precision, "bf16") == 0)
+        compare_rounded(&s->worst, layout_words(l), one, &many);
+    else
+        compare_runs(&s->worst, layout_words(l), one, &many);
     run_free(&many);
 }

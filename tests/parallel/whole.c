@@ -60,8 +60,14 @@ struct whole_tensor *whole_find(const struct whole *w, const char *name)
 
 static double read_element(const struct whole_part *part, int64_t at)
 {
-    return part->dtype == DTYPE_F64 ? ((const double *)part->data)[at]
-                                    : (double)((const float *)part->data)[at];
+    if (part->dtype == DTYPE_F64)
+        return ((const double *)part->data)[at];
+    if (part->dtype == DTYPE_F32)
+        return (double)((const float *)part->data)[at];
+    uint32_t bits = (uint32_t)((const uint16_t *)part->data)[at] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return (double)value;
 }
 
 /* One parameter's elements of a run that lies both in the buffer and among the owned. */
