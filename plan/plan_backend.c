@@ -57,7 +57,7 @@ static size_t find_types(const ClusterSpec *cluster, const char *types[FABRIC_MA
     return num;
 }
 
-/* A plan may name any type; one that the cluster hasn't is a slip, as a rule. */
+/* Types are the cluster's; one that it hasn't is a slip, as a rule. */
 static int check_type(const Plan *plan, const ClusterSpec *cluster, struct error *err)
 {
     const ResourcesSpec *r = plan->spec->resources;
@@ -137,7 +137,7 @@ int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
     TrainingSpec *t = plan->spec->training;
     bool fp64 = strcmp(t->precision, "fp64") == 0;
     const char *word = r && r->backend ? r->backend : "auto";
-    if (in->unbuilt && check_type(plan, in->cluster, err) != 0) {
+    if (!in->placement && check_type(plan, in->cluster, err) != 0) {
         return -1;
     }
     if (strcmp(word, "auto") == 0) {

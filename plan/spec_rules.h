@@ -30,7 +30,7 @@ struct spec_rule {
     const char *fill;      /* YAML of the default where a descriptor can't hold one (lists) */
     size_t max_count;      /* of a list */
     bool required;
-    bool open; /* words: a plan may use any other name, too */
+    bool open; /* words: any other name may stand there, too */
 };
 
 /* field: "TrainingSpec.seq_len". NULL: no such field of a job file. */

@@ -115,8 +115,7 @@ static bool note_word(const char *path, const struct spec_rule *rule, const char
     struct spec_words later, never;
     spec_words_split(&later, rule->later, NULL);
     spec_words_split(&never, rule->unplanned, NULL);
-    bool known = has_word(&later, word) || (rule->open && check_name(path, word, word, NULL) == 0);
-    if (!unbuilt || !known || has_word(&never, word)) {
+    if (!unbuilt || !has_word(&later, word) || has_word(&never, word)) {
         return false;
     }
     spec_unbuilt_add(unbuilt, "%s: %s is not built yet", path, word);
@@ -161,6 +160,9 @@ static int check_word(const char *path, const struct spec_rule *rule, const char
     spec_words_split(&built, rule->words, NULL);
     if (has_word(&built, word) || note_word(path, rule, word, unbuilt)) {
         return 0;
+    }
+    if (rule->open) {
+        return check_name(path, shown, word, err);
     }
     /* A choice of word or mapping: without built words only the mapping is left. */
     return fail_word(path, rule, shown, word, built.num ? "" : "the fields of a mapping", err);

@@ -455,7 +455,7 @@ static void too_many_devices_names_the_nearest_that_fits(void **state)
     c->layout.data = 2;
     plan_case_refused(c, "has 3 but only 1 of them is free");
     c->resources.type = (char *)"h100";
-    plan_case_refused(c, "has 0 of type h100");
+    plan_case_refused(c, "resources.type: \"h100\": the cluster has cpu");
 }
 
 /* Ranks of CPU devices share a segment of one host, which holds so many: said at submit, and not by

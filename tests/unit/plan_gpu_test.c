@@ -1,0 +1,498 @@
+/* Jobs on GPUs: which backend and precision a job gets that leaves them open, what is refused, what
+ * lies where; and plans of models on H100, figure by figure. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan/cluster.h"
+#include "plan/device_types.h"
+#include "plan/memory.h"
+#include "plan/spec_check.h"
+#include "plan_case.h"
+#include "proto/text.h"
+
+static struct plan_case *c;
+
+static int setup(void **state)
+{
+    (void)state;
+    c = plan_case_new();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    plan_case_free(c);
+    return 0;
+}
+
+/* The first `num` devices of the case are GPUs of that type. */
+static void be_gpus(size_t num, const char *type)
+{
+    for (size_t i = 0; i < num; i++) {
+        c->devices[i].type = (char *)(uintptr_t)type;
+    }
+}
+
+/* The plan says what was chosen, in the place of the word. */
+static void chosen(const char *backend, const char *precision)
+{
+    Plan *p = plan_case_build(c);
+    assert_string_equal(p->backend, backend);
+    assert_string_equal(p->spec->training->precision, precision);
+    assert_string_equal(p->spec->resources->backend, backend);
+    plan__free_unpacked(p, NULL);
+}
+
+/* ---- what is left open ---- */
+
+/* bf16 on GPUs, else fp32; who says what he wants gets that. */
+static void precision_follows_the_backend(void **state)
+{
+    (void)state;
+    chosen("cpu", "fp32");
+    c->training.precision = (char *)"bf16";
+    chosen("cpu", "bf16");
+    c->resources.backend = (char *)"ref";
+    chosen("ref", "bf16");
+    c->training.precision = (char *)"auto";
+    chosen("ref", "fp32");
+    be_gpus(4, "h100");
+    c->resources.backend = (char *)"cuda";
+    chosen("cuda", "bf16");
+    c->training.precision = (char *)"fp32";
+    chosen("cuda", "fp32");
+}
+
+/* GPUs where there are enough of them, then CPU devices; a type that is named decides, as fp64
+ * does.
+ */
+static void the_backend_follows_the_devices(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 2, 4, 8, 0);
+    chosen("cpu", "fp32");
+    be_gpus(4, "h100");
+    chosen("cuda", "bf16");
+    c->layout.data = 4;
+    chosen("cuda", "bf16");
+    be_gpus(3, "h100");
+    c->devices[3].type = (char *)"cpu";
+    chosen("cpu", "fp32"); /* three GPUs, five others */
+    c->layout.data = 2;
+    c->resources.type = (char *)"cpu";
+    chosen("cpu", "fp32");
+    c->resources.type = (char *)"h100";
+    chosen("cuda", "bf16");
+    c->resources.type = (char *)"any";
+    c->training.precision = (char *)"fp64";
+    chosen("ref", "fp64");
+    /* Of the nodes that may be used. */
+    char *nodes[] = {(char *)"node1"};
+    c->training.precision = (char *)"auto";
+    c->resources.nodes = nodes;
+    c->resources.n_nodes = 1;
+    chosen("cpu", "fp32");
+}
+
+/* A job that was planned once keeps what it got, whatever the cluster has become. */
+static void a_job_keeps_what_was_chosen(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 1, 8, 8, 0);
+    be_gpus(4, "h100");
+    Plan *first = plan_case_build(c);
+    be_gpus(4, "cpu");
+    c->input.spec = first->spec;
+    plan_case_refused(c, "resources.devices: 2 wanted, the cluster has 0");
+    be_gpus(8, "h100");
+    Plan *again = plan_case_build(c);
+    assert_string_equal(again->backend, "cuda");
+    assert_string_equal(again->spec->training->precision, "bf16");
+    plan__free_unpacked(again, NULL);
+    plan__free_unpacked(first, NULL);
+}
+
+/* ---- refused ---- */
+
+static void fp64_is_not_for_gpus(void **state)
+{
+    (void)state;
+    be_gpus(4, "h100");
+    c->training.precision = (char *)"fp64";
+    c->resources.backend = (char *)"cuda";
+    plan_case_refused(c, "resources.backend: training.precision fp64 needs ref, not cuda");
+    c->resources.backend = (char *)"auto";
+    plan_case_refused(c, "has 0 of type cpu, all that backend ref runs on");
+}
+
+static void older_cards_are_known_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int32_t capability;
+    } names[] = {
+        {"a100", 80},
+        {"h100", 90},
+        {"gb200", 100},
+        {"v100", 70},
+        {"v100-sxm2-16gb", 70},
+        {"tesla-v100s-pcie-32gb", 70},
+        {"t4", 75},
+        {"p100-pcie-16gb", 60},
+        {"p40", 61},
+        {"k80", 37},
+        {"geforce-gtx-1080-ti", 75}, /* 6.1, in truth: below 8.0 in any case */
+        {"geforce-rtx-2080-ti", 75},
+        {"rtx-2070-super", 75},
+        {"quadro-rtx-8000", 75},
+        {"titan-v", 75},
+        {"geforce-rtx-2050", 0}, /* an Ampere */
+        {"geforce-rtx-3090", 0},
+        {"geforce-rtx-4090", 0},
+        {"rtx-a6000", 0},
+        {"l40s", 0},
+        {"gpu", 0},
+        {"", 0},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (device_types_capability(names[i].name) != names[i].capability) {
+            fail_msg("%s: %d", names[i].name, device_types_capability(names[i].name));
+        }
+    }
+}
+
+/* By the name of the type, by what the driver says of a device, or by the file. fp32 runs there. */
+static void bf16_is_refused_below_8_0(void **state)
+{
+    (void)state;
+    DeviceType file = DEVICE_TYPE__INIT, *types[] = {&file};
+    be_gpus(4, "v100-sxm2-16gb");
+    plan_case_refused(c, "training.precision: bf16 needs GPUs of compute capability 8.0 (A100) or "
+                         "newer, type v100-sxm2-16gb has 7.0; use fp32");
+    c->training.precision = (char *)"fp32";
+    chosen("cuda", "fp32");
+    c->training.precision = (char *)"auto";
+    be_gpus(4, "some-card");
+    chosen("cuda", "bf16"); /* not known: tried */
+    c->devices[2].has_compute_capability = 1;
+    c->devices[2].compute_capability = 75;
+    plan_case_refused(c, "type some-card has 7.5; use fp32");
+    c->devices[2].compute_capability = 120;
+    chosen("cuda", "bf16");
+    c->devices[2].compute_capability = 0;
+    file.name = (char *)"some-card";
+    file.has_compute_capability = 1;
+    file.compute_capability = 61;
+    c->cluster.types = types;
+    c->cluster.n_types = 1;
+    plan_case_refused(c, "type some-card has 6.1; use fp32");
+}
+
+/* Where there are newer ones, those. */
+static void older_cards_are_passed_over(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 2, 2, 8, 0);
+    be_gpus(2, "t4");
+    c->devices[2].type = c->devices[3].type = (char *)"a100";
+    Plan *p = plan_case_build(c);
+    assert_string_equal(p->placement[0]->node, "node1");
+    plan__free_unpacked(p, NULL);
+    c->resources.type = (char *)"t4";
+    plan_case_refused(c, "type t4 has 7.5; use fp32");
+    c->resources.type = (char *)"any";
+    c->layout.data = 4;
+    plan_case_refused(c, "resources.devices: 4 wanted, the cluster has 2");
+}
+
+static void more_gpus_than_there_are_are_refused(void **state)
+{
+    (void)state;
+    be_gpus(4, "h100");
+    c->layout.data = 8;
+    c->resources.backend = (char *)"cuda";
+    plan_case_refused(c, "resources.devices: 8 wanted, the cluster has 4; parallel.data: 4 fits");
+}
+
+/* A launcher starts processes on one host: what needs two can be planned and not started. */
+static void a_gang_of_gpus_lies_on_one_node(void **state)
+{
+    (void)state;
+    static const struct spec_unbuilt none = {0};
+    plan_case_cluster(c, 2, 4, 8, 0);
+    be_gpus(8, "h100");
+    c->layout.data = 8;
+    plan_case_refused(c, "resources.devices: 8 GPUs on more than one node: a gang on more than one "
+                         "host is not built yet");
+    c->input.unbuilt = &none;
+    Plan *p = plan_case_build(c);
+    struct error err = {0};
+    assert_int_equal(p->n_unbuilt, 1);
+    assert_int_equal(plan_check_built(p, &err), -1);
+    plan__free_unpacked(p, NULL);
+}
+
+/* Of a server only its own host's GPUs are reached, whatever the cluster has. */
+static void the_servers_own_gpus_are_used(void **state)
+{
+    (void)state;
+    static const struct spec_unbuilt none = {0};
+    char *nodes[] = {(char *)"node0"};
+    plan_case_cluster(c, 2, 4, 8, 0);
+    be_gpus(8, "h100");
+    c->input.gpu_node = "node1";
+    Plan *p = plan_case_build(c);
+    assert_string_equal(p->placement[0]->node, "node1");
+    plan__free_unpacked(p, NULL);
+    c->resources.nodes = nodes;
+    c->resources.n_nodes = 1;
+    c->resources.backend = (char *)"cuda";
+    plan_case_refused(c, "resources.nodes: GPUs of other hosts than node1 are not reached yet");
+    c->input.unbuilt = &none; /* to look at */
+    plan__free_unpacked(plan_case_build(c), NULL);
+    c->input.unbuilt = NULL;
+    c->resources.n_nodes = 0;
+    c->layout.data = 8;
+    plan_case_refused(c, "resources.devices: 8 wanted, node node1 has 4");
+    /* Not enough of them: then the CPU devices, where there are. */
+    c->resources.backend = (char *)"auto";
+    c->layout.data = 4;
+    for (int i = 4; i < 6; i++) {
+        c->devices[i].type = (char *)"cpu";
+    }
+    be_gpus(4, "cpu");
+    chosen("cpu", "fp32");
+}
+
+static void given_devices_have_to_suit_the_backend(void **state)
+{
+    (void)state;
+    RankPlacement places[2] = {RANK_PLACEMENT__INIT, RANK_PLACEMENT__INIT};
+    const RankPlacement *list[] = {&places[0], &places[1]};
+    places[0].node = places[1].node = (char *)"node0";
+    places[1].device = 1;
+    c->input.placement = list;
+    c->resources.backend = (char *)"cuda";
+    plan_case_refused(c, "placement: device 0 of node node0 is of type cpu, backend cuda runs on "
+                         "GPUs");
+    be_gpus(4, "h100");
+    chosen("cuda", "bf16");
+    c->resources.backend = (char *)"cpu";
+    plan_case_refused(c, "is of type h100, backend cpu runs on type cpu");
+}
+
+/* ---- what a rank is told ---- */
+
+/* What ranks read of a plan was decided. */
+static void a_received_plan_says_what_to_compute_with(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    be_gpus(4, "h100");
+    Plan *p = plan_case_build(c);
+    JobSpec *spec = p->spec;
+    assert_int_equal(spec_check(spec, &err), 0);
+    assert_int_equal(plan_check_received(p, &err), 0);
+    text_set(&spec->base, "training.precision", "auto", &err);
+    assert_int_equal(plan_check_received(p, &err), -1);
+    assert_string_equal(err.text, "plan: precision auto on backend cuda");
+    text_set(&spec->base, "training.precision", "bf16", &err);
+    p->backend[0] = 'x';
+    assert_int_equal(plan_check_received(p, &err), -1);
+    assert_string_equal(err.text, "plan: there is no backend \"xuda\"");
+    plan__free_unpacked(p, NULL);
+}
+
+/* Nothing of a GPU lies in the shared segment, but what its processes say to each other. */
+static void nothing_of_a_gpu_is_in_the_shared_segment(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 1, 16, 16, 0);
+    be_gpus(16, "h100");
+    for (int i = 0; i < 4 * 3 * 4; i++) {
+        int64_t data = (int64_t[]){1, 2, 4}[i / 4 % 3], tensor = (int64_t[]){1, 2, 2, 4}[i / 12];
+        c->layout.data = data;
+        c->layout.tensor = tensor;
+        c->layout.sequence_parallel = i / 12 >= 2;
+        c->layout.zero_stage = i % 4;
+        c->layout.shard_size = data == 4 && i % 4 > 0 ? 2 : 0;
+        c->training.global_batch_size = 4 * data;
+        Plan *p = plan_case_build(c);
+        const MemoryEstimate *m = p->memory;
+        assert_int_equal(m->shared_bytes, data * tensor > 1 ? MEMORY_COMM_BYTES : 0);
+        int64_t device = 0, host = 0;
+        for (size_t k = 0; k < m->n_arenas; k++) {
+            ArenaKind kind = m->arenas[k]->kind;
+            assert_false(m->arenas[k]->shared);
+            *(kind == ARENA_HOST || kind == ARENA_SNAPSHOT ? &host : &device) +=
+                m->arenas[k]->bytes;
+        }
+        assert_int_equal(device, m->total_bytes - m->overhead_bytes);
+        assert_int_equal(host, m->host_bytes);
+        plan__free_unpacked(p, NULL);
+    }
+}
+
+/* ---- clusters of files ---- */
+
+static Plan *plan_on(const char *path)
+{
+    ClusterSpec *cluster;
+    struct error err = {0};
+    if (cluster_read(path, &cluster, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+    c->input.cluster = cluster;
+    Plan *p = plan_case_build(c);
+    cluster_spec__free_unpacked(cluster, NULL);
+    return p;
+}
+
+/* A plan on a cluster of GPUs can be started, not only looked at. */
+static void plans_of_gpu_clusters_can_be_started(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"cluster-dgx.yaml", "cluster-nvl72.yaml",
+                                        "cluster-mixed.yaml"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[512];
+        struct error err = {0};
+        snprintf(path, sizeof path, TANDEM_SOURCE_DIR "/examples/%s", files[i]);
+        Plan *p = plan_on(path);
+        assert_string_equal(p->backend, "cuda");
+        assert_true(p->n_unbuilt == 0 && p->memory->n_arenas > 0);
+        if (spec_check(p->spec, &err) != 0 || plan_check_received(p, &err) != 0) {
+            fail_msg("%s: %s", files[i], err.text);
+        }
+        plan__free_unpacked(p, NULL);
+    }
+}
+
+/* ---- golden plans ---- */
+
+static int64_t arena(const Plan *p, ArenaKind kind)
+{
+    for (size_t i = 0; i < p->memory->n_arenas; i++) {
+        if (p->memory->arenas[i]->kind == kind) {
+            return p->memory->arenas[i]->bytes;
+        }
+    }
+    return 0;
+}
+
+static void on_h100(int64_t data, int64_t zero_stage, int64_t seq_len, int64_t micro,
+                    int64_t micro_batches)
+{
+    plan_case_cluster(c, 1, 8, 64, 80000000000);
+    be_gpus(8, "h100");
+    for (size_t i = 0; i < 8; i++) {
+        c->devices[i].has_peak_flops_fp32 = 0;
+        c->devices[i].peak_flops_fp32 = 0;
+    }
+    c->layout.data = data;
+    c->layout.zero_stage = zero_stage;
+    c->training.seq_len = seq_len;
+    c->training.micro_batch_size = micro;
+    c->training.global_batch_size = data * micro * micro_batches;
+    c->data_facts.num_tokens = (int64_t)1 << 40;
+    c->config.max_position_embeddings = seq_len;
+    c->config.tie_word_embeddings = 0;
+}
+
+/* GPT-2 124M, 16 x 1024 tokens on one H100: 18 bytes a parameter, 768 x (50257 + 1024) of them in
+ * the embeddings. */
+static void gpt2_124m_on_one_h100(void **state)
+{
+    (void)state;
+    const int64_t n = 124439808, rows = 16 * 1024, d = 768;
+    c->config.model_type = (char *)"gpt2";
+    plan_case_config(c, 12, d, 4 * d, 12, 12, 50257);
+    on_h100(1, 0, 1024, 16, 1);
+    c->config.tie_word_embeddings = 1;
+    Plan *p = plan_case_build(c);
+    const MemoryEstimate *m = p->memory;
+    assert_int_equal(p->model->num_params, n);
+    assert_string_equal(p->spec->training->precision, "bf16");
+    assert_int_equal(arena(p, ARENA_WEIGHTS), 2 * n);
+    assert_int_equal(arena(p, ARENA_MASTERS), 4 * n);
+    assert_int_equal(arena(p, ARENA_GRADS), 4 * n);
+    assert_int_equal(arena(p, ARENA_EXP_AVG) + arena(p, ARENA_EXP_AVG_SQ), 8 * n);
+    assert_int_equal(m->params_bytes + m->grads_bytes + m->optimizer_bytes, 18 * n);
+    assert_int_equal(m->snapshot_bytes, 12 * n);
+    assert_int_equal(m->logits_bytes, rows * 50257 * 2);
+    /* A block: its input, what attention and MLP read, and what is between them (4 D); q, k, v and
+     * o (4 D); the MLP's two hidden rows (8 D); lse and two norms' statistics. */
+    int64_t block = rows * (2 * 16 * d + 4 * 12 + 2 * 2 * 4);
+    assert_int_equal(m->activations_bytes, 12 * block + rows * (2 * 2 * d + 2 * 4));
+    assert_true(m->total_bytes < 20000000000);
+    assert_true(p->peak_flops == 989e12);
+    assert_true(p->cost->mfu > 0.3 && p->cost->mfu <= 0.6);
+    plan__free_unpacked(p, NULL);
+}
+
+/* Llama-3-8B, ZeRO-3 on eight H100: of 18 bytes a parameter each holds an eighth, and two units of
+ * bf16 weights and of fp32 gradients besides. */
+static void llama_3_8b_on_eight_h100(void **state)
+{
+    (void)state;
+    const int64_t n = 8030261248, d = 4096, v = 128256, rows = 8192;
+    const int64_t block = 2 * d * d + 2 * d * 1024 + 3 * d * 14336 + 2 * d;
+    plan_case_config(c, 32, d, 14336, 32, 8, v);
+    on_h100(8, 3, 8192, 1, 2);
+    Plan *p = plan_case_build(c);
+    const MemoryEstimate *m = p->memory;
+    assert_int_equal(p->model->num_params, n);
+    assert_int_equal(arena(p, ARENA_WEIGHTS), 2 * n / 8);
+    assert_int_equal(arena(p, ARENA_MASTERS), 4 * n / 8);
+    assert_int_equal(arena(p, ARENA_GRADS), 4 * n / 8);
+    assert_int_equal(m->params_bytes + m->grads_bytes + m->optimizer_bytes, 18 * n / 8);
+    assert_int_equal(m->logits_bytes, rows * v * 2);
+    /* The head's slot holds it and the final norm; the others a block, or the embedding. */
+    int64_t weights = arena(p, ARENA_WEIGHT_SLOTS), grads = arena(p, ARENA_GRAD_SLOTS);
+    assert_true(weights >= 2 * (v * d + block) && weights <= 2 * (3 * (v * d) + d));
+    assert_true(grads >= 4 * (v * d + block) && grads <= 4 * (3 * (v * d) + d));
+    assert_int_equal(m->gathered_bytes, weights + grads);
+    int64_t a_token = 8 * d + 4 * 32 * 128 + 4 * 8 * 128 + 6 * 14336 + 4 * 32 + 2 * 4;
+    assert_int_equal(m->activations_bytes, rows * (32 * a_token + 2 * 2 * d + 4));
+    assert_int_equal(m->host_bytes - m->snapshot_bytes, arena(p, ARENA_HOST));
+    assert_int_equal(m->snapshot_bytes, 12 * n / 8);
+    assert_true(m->total_bytes < 80000000000);
+    assert_true(p->cost->mfu > 0.4 && p->cost->mfu <= 0.6);
+    plan__free_unpacked(p, NULL);
+    /* Without ZeRO 144.5 GB of state alone. */
+    c->layout.zero_stage = 0;
+    plan_case_refused(c, "weights, gradients and optimizer 144.54");
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(precision_follows_the_backend),
+        T(the_backend_follows_the_devices),
+        T(a_job_keeps_what_was_chosen),
+        T(fp64_is_not_for_gpus),
+        cmocka_unit_test(older_cards_are_known_by_name),
+        T(bf16_is_refused_below_8_0),
+        T(older_cards_are_passed_over),
+        T(more_gpus_than_there_are_are_refused),
+        T(a_gang_of_gpus_lies_on_one_node),
+        T(the_servers_own_gpus_are_used),
+        T(given_devices_have_to_suit_the_backend),
+        T(a_received_plan_says_what_to_compute_with),
+        T(nothing_of_a_gpu_is_in_the_shared_segment),
+        T(plans_of_gpu_clusters_can_be_started),
+        T(gpt2_124m_on_one_h100),
+        T(llama_3_8b_on_eight_h100),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
