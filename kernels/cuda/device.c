@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/gemm.h"
 
 /* The kernels are built for this compute capability and later ones. */
@@ -174,6 +175,7 @@ static void device_close(struct device *dev)
         d->memory = m->next;
         release(m);
     }
+    cudnn_close(d->cudnn);
     gemm_cache_free(d->gemm);
     pthread_mutex_destroy(&d->lock);
     free(d);

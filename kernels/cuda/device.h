@@ -11,6 +11,7 @@
 
 #include "kernels/device.h"
 
+struct cudnn;
 struct gemm_cache;
 struct memory;
 
@@ -22,6 +23,8 @@ struct cuda_device {
     cudaStream_t own; /* zeroes what was allocated */
     int low, high;    /* priorities of streams */
     struct gemm_cache *gemm;
+    struct cudnn *cudnn; /* NULL where it isn't used */
+    bool asked_for_cudnn;
     pthread_mutex_t lock;  /* of what stands below, and of each stream's failure */
     struct stream *failed; /* whose failure was the first that nobody has heard of */
     struct error failure;

@@ -1,6 +1,7 @@
 /* The table, and the operations that stand for themselves. */
 #include "kernels/cuda/front.h"
 
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/gemm.h"
 
 bool front_has_type(const char *op, enum dtype t, struct error *err)
@@ -59,29 +60,45 @@ static int rope(struct device *dev, struct stream *s, enum dtype t, void *x, con
         "rope", dev, cuda_rope(s->cuda, t, x, cos, sin, positions, r, seq_len, heads, e, backward));
 }
 
+static int attention(const char *op, struct device *dev, struct stream *s, enum dtype t,
+                     const struct attention_args *a, bool backward, struct error *err)
+{
+    if (!front_has_type(op, t, err) || cuda_use(dev, err) != 0) {
+        return -1;
+    }
+    if (cudnn_attention(cuda_of(dev)->cudnn, s->cuda, t, a, backward)) {
+        return 0;
+    }
+    return front_launched(
+        op, backward ? cuda_attention_bwd(s->cuda, t, a) : cuda_attention_fwd(s->cuda, t, a), err);
+}
+
 static int attention_fwd(struct device *dev, struct stream *s, enum dtype t,
                          const struct attention_args *a, struct error *err)
 {
-    if (!front_has_type("attention_fwd", t, err)) {
-        return -1;
-    }
-    return FRONT_LAUNCH("attention_fwd", dev, cuda_attention_fwd(s->cuda, t, a));
+    return attention("attention_fwd", dev, s, t, a, false, err);
 }
 
 static int attention_bwd(struct device *dev, struct stream *s, enum dtype t,
                          const struct attention_args *a, struct error *err)
 {
-    if (!front_has_type("attention_bwd", t, err)) {
-        return -1;
-    }
-    return FRONT_LAUNCH("attention_bwd", dev, cuda_attention_bwd(s->cuda, t, a));
+    return attention("attention_bwd", dev, s, t, a, true, err);
 }
 
+/* Asked when a model is opened: so this is where cuDNN makes its plans. Its own workspace comes on
+ * top. */
 static size_t attention_workspace(struct device *dev, enum dtype t, int64_t b, int64_t seq_len,
                                   int64_t h, int64_t kv, int64_t e)
 {
-    (void)dev;
-    (void)t;
+    struct cuda_device *d = cuda_of(dev);
+    struct attention_args a = {.b = b, .t = seq_len, .h = h, .kv = kv, .e = e};
+    if (t == DTYPE_BF16 && cuda_use(dev, NULL) == 0) {
+        if (!d->asked_for_cudnn) {
+            d->asked_for_cudnn = true;
+            d->cudnn = cudnn_open();
+        }
+        cudnn_prepare(d->cudnn, t, &a);
+    }
     return workspace_cuda_attention(b, seq_len, h, kv, e);
 }
 
