@@ -89,11 +89,30 @@ static const char *gpu_node(const struct plan_input *in)
     return in->unbuilt ? NULL : in->gpu_node;
 }
 
+/* Devices that are given decide: a job of a version that didn't keep the word may ask. */
+static bool given_gpu(const struct plan_input *in)
+{
+    const RankPlacement *first = in->placement[0];
+    for (size_t i = 0; i < in->cluster->n_nodes; i++) {
+        const NodeInfo *node = in->cluster->nodes[i];
+        for (size_t j = 0;
+             first->node && strcmp(node->name, first->node) == 0 && j < node->n_devices; j++) {
+            if (node->devices[j]->index == first->device) {
+                return strcmp(type_of(node->devices[j]), "cpu") != 0;
+            }
+        }
+    }
+    return false;
+}
+
 /* Where nobody says: the devices of the type that is asked for; else GPUs where there are enough of
  * them, then CPU devices, then those that are more. */
 static bool wants_gpu(const Plan *plan, const struct plan_input *in)
 {
     const ResourcesSpec *r = plan->spec->resources;
+    if (in->placement) {
+        return given_gpu(in);
+    }
     if (r && r->type && strcmp(r->type, "any") != 0) {
         return strcmp(r->type, "cpu") != 0;
     }

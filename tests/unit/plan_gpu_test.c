@@ -287,6 +287,12 @@ static void given_devices_have_to_suit_the_backend(void **state)
     chosen("cuda", "bf16");
     c->resources.backend = (char *)"cpu";
     plan_case_refused(c, "is of type h100, backend cpu runs on type cpu");
+    /* A job that says nothing gets what suits them, whatever else there is. */
+    c->resources.backend = (char *)"auto";
+    chosen("cuda", "bf16");
+    plan_case_cluster(c, 2, 2, 8, 0);
+    c->devices[2].type = c->devices[3].type = (char *)"h100";
+    chosen("cpu", "fp32");
 }
 
 /* ---- what a rank is told ---- */
