@@ -113,6 +113,7 @@ static void a_layout_gives_the_same_bits_each_time(void **state)
     for (int i = 0; i < num_layouts(); i++) {
         check_twice(&layouts[i], "fp64", 1, false);
         check_twice(&layouts[i], "fp32", 1, false);
+        check_twice(&layouts[i], "bf16", 1, false);
     }
 }
 
@@ -120,8 +121,10 @@ static void a_layout_gives_the_same_bits_each_time(void **state)
 static void two_threads_a_rank_give_the_same_bits_each_time(void **state)
 {
     (void)state;
-    for (int i = 0; i < num_layouts(); i++)
+    for (int i = 0; i < num_layouts(); i++) {
         check_twice(&layouts[i], "fp32", 2, false);
+        check_twice(&layouts[i], "bf16", 2, false);
+    }
 }
 
 /* Whatever is given to compute may run later: nothing that it reads is changed before, nothing that
@@ -130,8 +133,10 @@ static void compute_may_run_behind_its_caller(void **state)
 {
     const int num = (int)(sizeof(layouts) / sizeof(layouts[0]));
     (void)state;
-    for (int i = num - 1; i >= num - effort(num, num, 3); i--)
+    for (int i = num - 1; i >= num - effort(num, num, 3); i--) {
         check_twice(&layouts[i], "fp64", 1, true);
+        check_twice(&layouts[i], "bf16", 1, true);
+    }
 }
 
 static double *saved_weights(const struct gang_spec *spec, bool queued, size_t *numel)

@@ -177,12 +177,19 @@ struct pass {
     double *weights[MAX_BUCKETS], *grads[MAX_BUCKETS];
 };
 
+/* Steps that changed anything, of the first `steps`: those before the one that went wrong. */
+static int32_t trained(const struct store_case *c, int32_t steps)
+{
+    int32_t bad = c->spec.bad_step;
+    return bad > 0 && steps >= bad ? bad - 1 : steps;
+}
+
 /* The weights that unit's passes read are the last step's; a forward pass needs all, a backward
  * pass all but the embedding's own. */
 static int check_weights(const struct pass *pass, struct error *err)
 {
     const struct store_case *c = pass->r->c;
-    const double *want = store_case_at(c, c->weights, pass->step, pass->r->tensor);
+    const double *want = store_case_at(c, c->weights, trained(c, pass->step), pass->r->tensor);
     for (int32_t k = 0; k < c->table.num_params; k++) {
         const struct param *p = &c->table.params[k];
         int32_t use;
@@ -285,16 +292,32 @@ static int check_words(struct rank *r)
     return 0;
 }
 
+/* Nothing is clipped; behind a loss that isn't finite the factor never is again. */
+static int check_scale(struct rank *r)
+{
+    double scale = store_norm_words(r->store)[1];
+    bool stays = trained(r->c, r->step + 1) <= r->step;
+    if (stays ? !isnan(scale) : scale != 1.0)
+        return find(r, "factor of step", r->step + 1, scale, stays ? NAN : 1.0, &r->err);
+    return 0;
+}
+
 static int check_norm(struct rank *r)
 {
     struct store_case *c = r->c;
+    double *loss = &r->words[1];
     if (r->dev->ops->stream_sync(r->dev, r->compute, &r->err) != 0 || check_words(r) != 0 ||
         check_part(r, STORE_GRADS, store_case_at(c, c->grads, r->step, r->tensor), "gradient",
                    true) != 0 ||
-        check_owned(r) != 0 || store_norm(r->store, NULL, &r->err) != 0 ||
+        check_owned(r) != 0)
+        return -1;
+    *loss = r->step + 1 == c->spec.bad_step ? HUGE_VAL : 1.0;
+    if (store_norm(r->store, c->spec.bad_step > 0 ? loss : NULL, &r->err) != 0 ||
         r->dev->ops->stream_sync(r->dev, r->compute, &r->err) != 0)
         return -1;
     r->norm = store_norm_words(r->store)[0];
+    if (check_scale(r) != 0)
+        return -1;
     if (!is_near(r->norm, c->norms[r->step]))
         return find(r, "norm", 0, r->norm, c->norms[r->step], &r->err);
     return 0;
@@ -359,16 +382,17 @@ static int run_steps(struct rank *r)
     }
     if (store_await_weights(r->store, 0, c->num_units, &r->err) != 0 ||
         r->dev->ops->stream_sync(r->dev, r->compute, &r->err) != 0 ||
-        check_part(r, STORE_WEIGHTS, store_case_at(c, c->weights, r->step, r->tensor), "weight",
-                   false) != 0)
+        check_part(r, STORE_WEIGHTS, store_case_at(c, c->weights, trained(c, r->step), r->tensor),
+                   "weight", false) != 0)
         return -1;
     if (!c->spec.adamw)
         return 0;
-    if (check_part(r, STORE_EXP_AVG, store_case_at(c, c->exp_avg, r->step, r->tensor), "exp_avg",
-                   false) != 0)
+    if (check_part(r, STORE_EXP_AVG, store_case_at(c, c->exp_avg, trained(c, r->step), r->tensor),
+                   "exp_avg", false) != 0)
         return -1;
-    return check_part(r, STORE_EXP_AVG_SQ, store_case_at(c, c->exp_avg_sq, r->step, r->tensor),
-                      "exp_avg_sq", false);
+    return check_part(r, STORE_EXP_AVG_SQ,
+                      store_case_at(c, c->exp_avg_sq, trained(c, r->step), r->tensor), "exp_avg_sq",
+                      false);
 }
 
 static void *rank_main(void *arg)

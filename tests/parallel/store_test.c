@@ -125,6 +125,21 @@ static void a_reduce_group_of_one_adds_linearly(void **state)
         }
 }
 
+/* What isn't finite is found late: until then no rank's weights or moments may move, neither by
+ * that step nor by those behind it, whose own numbers are sound. */
+static void behind_a_loss_that_is_not_finite_nothing_changes(void **state)
+{
+    (void)state;
+    for (int32_t stage = 0; stage <= 3; stage++)
+        for (int32_t bad = 1; bad <= 3; bad++)
+            store_case_run(&(struct store_case_spec){.data = 1 + stage,
+                                                     .zero_stage = stage,
+                                                     .steps = 4,
+                                                     .adamw = bad & 1,
+                                                     .queued = stage & 1,
+                                                     .bad_step = bad});
+}
+
 /* [20] However the state is shared out, the norm is the same one; and every element is in it once.
  */
 static void all_ways_of_sharing_have_the_same_norm(void **state)
@@ -324,6 +339,7 @@ int main(void)
         cmocka_unit_test(partial_gradients_are_summed_as_their_tags_say),
         cmocka_unit_test(large_buckets_are_summed_where_they_lie),
         cmocka_unit_test(a_reduce_group_of_one_adds_linearly),
+        cmocka_unit_test(behind_a_loss_that_is_not_finite_nothing_changes),
         cmocka_unit_test(all_ways_of_sharing_have_the_same_norm),
         cmocka_unit_test(a_parameter_used_twice_has_both_contributions_once),
         cmocka_unit_test(drawn_layouts_sum_to_the_bit),
