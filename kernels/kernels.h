@@ -29,7 +29,7 @@
 /* C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C0 + bias. Row-major; lda, ldb, ldc are the
  * distances of rows as stored. A and B have type t; C has type c_type: t, or its wide type. What
  * may be NULL costs nothing where it is; an accelerator fuses the rest into the product where it
- * can, and does it in launches of its own where it can't. */
+ * can, and does it in launches of its own, between which C is rounded, where it can't. */
 struct gemm_args {
     bool trans_a, trans_b;
     int64_t m, n, k;

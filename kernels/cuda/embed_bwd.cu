@@ -249,7 +249,7 @@ extern "C" cudaError_t cuda_embed_bwd(cudaStream_t s, enum dtype t, float *dw, c
     char *mem = (char *)workspace;
     uint64_t *keys = (uint64_t *)mem;
     uint64_t *more = (uint64_t *)(mem + workspace_embed_keys(r));
-    float *sums = (float *)(mem + 2 * workspace_embed_keys(r));
+    float *sums = r > PIECE ? (float *)(mem + 2 * workspace_embed_keys(r)) : nullptr;
     const uint64_t *sorted = sort(s, keys, more, ids, first, r, v);
     return t == DTYPE_F32 ? backward(s, dw, (const float *)dy, sorted, sums, r, d)
                           : backward(s, dw, (const __nv_bfloat16 *)dy, sorted, sums, r, d);

@@ -14,7 +14,8 @@ endforeach()
 foreach(level avx2 baseline)
   foreach(test ops_test ops_faults_test)
     add_test(NAME ${test}_${level} COMMAND ${test})
-    set_tests_properties(${test}_${level} PROPERTIES ENVIRONMENT TANDEM_CPU_LEVEL=${level})
+    set_tests_properties(${test}_${level} PROPERTIES ENVIRONMENT
+      "TANDEM_CPU_LEVEL=${level};TANDEM_PARITY_STRIDE=3")
   endforeach()
 endforeach()
 

@@ -30,6 +30,7 @@ static double largest(const double *x, int64_t n)
 struct bar {
     double sums, floor;
     bool per_element;
+    bool spreads; /* a NaN may come out in more places */
 };
 
 static void compare_output(const char *what, int o, const double *want, const double *got,
@@ -41,7 +42,7 @@ static void compare_output(const char *what, int o, const double *want, const do
         double x = want[i];
         double y = got[i];
         if (!isfinite(x) || !isfinite(y)) {
-            if (x == y || (isnan(x) && isnan(y))) {
+            if ((bar->spreads && isnan(y)) || x == y || (isnan(x) && isnan(y))) {
                 continue;
             }
             fail_msg("%s: output %d[%lld]: want %g, got %g", what, o, (long long)i, x, y);
@@ -97,6 +98,8 @@ struct trial {
 static void run_on(struct side *side, const struct trial *trial, enum dtype t, struct outputs *out)
 {
     side->skip = trial->s->skip;
+    side->nan_at = trial->s->nan_at;
+    side->nan_of = trial->s->nan_of;
     side->exact = trial->t == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     side->truth = trial->want.num > 0 ? &trial->want : NULL;
     trial->run(side, t, trial->s, out);
@@ -167,6 +170,7 @@ static bool is_left_out(void)
 {
     static int64_t num_cases;
     int64_t stride = number_of("TANDEM_PARITY_STRIDE", 1);
+    stride = effort(1, (int)stride, 4 * (int)stride);
     return stride > 1 && (num_cases++ + number_of("TANDEM_PARITY_SEED", 0)) % stride != 0;
 }
 
@@ -196,9 +200,10 @@ void check_parity(const char *what, op_run run, const struct shape *s, double ul
                               .run = run,
                               .s = &shape,
                               .t = (enum dtype)t,
-                              .bar = {0, s->floor, per_element}};
+                              .bar = {0, s->floor, per_element, s->nan_spreads}};
         trial.bar.sums = t == DTYPE_F64 ? fmax(1e-12, ulps_f32 * 0x1p-53) : ulps_f32 * 0x1p-24;
-        trial.bar.sums += t == DTYPE_BF16 ? s->ulps_bf16 * ROUNDING_BF16 : 0;
+        /* GELU behind a product is of C as it was rounded, on all backends that round it. */
+        trial.bar.sums += t == DTYPE_BF16 && (!hosts || s->gelu) ? s->ulps_bf16 * ROUNDING_BF16 : 0;
         if (t != DTYPE_F64) { /* f64 gets the numbers of f32 */
             outputs_free(&want);
             run_on_host("ref", 1, &trial, DTYPE_F64, &want);

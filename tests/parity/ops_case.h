@@ -28,6 +28,8 @@ struct side {
     enum dtype exact;            /* inputs are numbers of this type, also where they lie in f64 */
     const struct outputs *truth; /* what the reference gave; NULL: this is the reference */
     int64_t skip;                /* numbers between an allocation's start and what is used of it */
+    int64_t nan_at;              /* as in struct shape */
+    uint64_t nan_of;
     struct held *held;
 };
 
@@ -36,6 +38,7 @@ struct shape {
     int64_t r, d, v, n, m, k;
     int64_t b, t, h, kv, e;
     bool trans_a, trans_b;
+    bool aligned; /* gemm: rows begin at multiples of 8 numbers */
     double alpha, beta;
     bool wide_c, c0, bias, gelu, gelu_of; /* gemm */
     bool accumulate, alias, segments, positions, backward, no_gradient;
@@ -49,10 +52,15 @@ struct shape {
     double size;      /* of the inputs; 0 = 1 */
     double centre;    /* what the inputs lie around */
     double floor;     /* errors are measured against this at least: where outputs cancel */
-    /* bf16: error that is allowed besides the result's own rounding, in units of 2^-8 of the
-     * largest number: of a backend that rounds between the steps of one operation. */
+    /* bf16 on an accelerator: error that is allowed besides the result's own rounding, in units of
+     * 2^-8 of the largest number: where it rounds between the steps of one operation. */
     double ulps_bf16;
     int64_t skip;
+    /* Number nan_at (from 1; 0 = none) of the input with the seed nan_of is a NaN; nan_spreads: it
+     * may come out in more places than those that depend on it. */
+    int64_t nan_at;
+    uint64_t nan_of;
+    bool nan_spreads;
 };
 
 typedef void (*op_run)(const struct side *side, enum dtype t, const struct shape *s,

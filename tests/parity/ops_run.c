@@ -38,12 +38,17 @@ static void *upload_c(const struct side *x, enum dtype t, enum dtype exact, cons
 }
 
 /* Rows are farther apart than they are long, as for heads within a row. */
+static int64_t distance_of(const struct shape *s, int64_t length, int64_t more)
+{
+    return s->aligned ? (length + 7 + more) / 8 * 8 : length + more;
+}
+
 void run_gemm(const struct side *x, enum dtype t, const struct shape *s, struct outputs *out)
 {
     struct error err = {0};
-    int64_t lda = (s->trans_a ? s->m : s->k) + 3;
-    int64_t ldb = (s->trans_b ? s->k : s->n) + 1;
-    int64_t ldc = s->n + 2;
+    int64_t lda = distance_of(s, s->trans_a ? s->m : s->k, 3);
+    int64_t ldb = distance_of(s, s->trans_b ? s->k : s->n, 1);
+    int64_t ldc = distance_of(s, s->n, 2);
     int64_t num_c = s->m * ldc;
     enum dtype c_type = s->wide_c ? dtype_wide(t) : t;
     enum dtype c_exact = s->wide_c ? DTYPE_F32 : x->exact;

@@ -153,10 +153,19 @@ static void *upload_and_free(const struct side *side, enum dtype t, double *valu
     return mem;
 }
 
+static void spoil(const struct side *side, double *value, int64_t n, uint64_t seed)
+{
+    if (side->nan_at > 0 && side->nan_of == seed && n > 0) {
+        value[(side->nan_at - 1) % n] = (double)NAN;
+    }
+}
+
 void *side_draw_around(const struct side *side, enum dtype t, int64_t n, uint64_t seed, double size,
                        double centre)
 {
-    return upload_and_free(side, t, draw_numbers(side->exact, n, seed, size, centre), n);
+    double *value = draw_numbers(side->exact, n, seed, size, centre);
+    spoil(side, value, n, seed);
+    return upload_and_free(side, t, value, n);
 }
 
 void *side_draw(const struct side *side, enum dtype t, int64_t n, uint64_t seed, double size)
@@ -166,7 +175,9 @@ void *side_draw(const struct side *side, enum dtype t, int64_t n, uint64_t seed,
 
 void *side_draw_wide(const struct side *side, enum dtype t, int64_t n, uint64_t seed, double size)
 {
-    return upload_and_free(side, dtype_wide(t), draw_numbers(DTYPE_F32, n, seed, size, 0), n);
+    double *value = draw_numbers(DTYPE_F32, n, seed, size, 0);
+    spoil(side, value, n, seed);
+    return upload_and_free(side, dtype_wide(t), value, n);
 }
 
 static void *fill(const struct side *side, size_t size, int64_t n, int byte)

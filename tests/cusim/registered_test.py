@@ -1,0 +1,91 @@
+"""Every test that runs CUDA kernels on the CPU is registered, enabled, built and no stand-in.
+
+CUDA's headers are here when this runs. A test that a change of the build leaves out would not fail:
+it would be missing. So for each source below tests/cusim that is a test, and for each way to run the
+parity suite, there must be a ctest entry that starts a program of it.
+
+    registered_test.py --ctest CTEST --build DIR --variants plain asan tsan [--without nccl]...
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+# Of a package of its own each: they may be missing where its header is.
+NEEDS = {
+    "cublaslt_test": "cublaslt", "device_test": "cublaslt", "gemm_test": "cublaslt",
+    "replay_test": "cublaslt", "nccl_test": "nccl", "comm_nccl_test": "nccl",
+    "cudnn_test": "cudnn", "cudnn_graph_test": "cudnn_library",
+}
+# Against a library as it is: not under a sanitizer.
+ONLY_PLAIN = ("cudnn_graph_test",)
+THREADS = ("forward", "reverse", "random")
+STREAMS = ("eager", "lazy", "random")
+
+
+def property_of(test, name, otherwise=None):
+    for entry in test.get("properties", []):
+        if entry["name"] == name:
+            return entry["value"]
+    return otherwise
+
+
+def find_faults(tests, variants, without):
+    here = pathlib.Path(__file__).resolve().parent
+    real = [t for t in tests if "cusim" in property_of(t, "LABELS", [])]
+    programs = [pathlib.Path(t["command"][0]).name for t in tests if t.get("command")]
+    for source in sorted(here.glob("*_test.c")):
+        stem = source.stem
+        if NEEDS.get(stem) in without:
+            continue
+        for variant in variants:
+            if stem in ONLY_PLAIN and variant != "plain":
+                continue
+            if not any(p == f"{stem}_{variant}" or p.endswith(f"_{stem}_{variant}")
+                       for p in programs):
+                yield f"{source.name}: no test runs its {variant} program"
+    by_name = {t["name"]: t for t in tests}
+    if "cublaslt" not in without:
+        for threads in THREADS:
+            for streams in STREAMS:
+                name = f"ops_cuda_{threads}_{streams}"
+                test = by_name.get(name)
+                environment = property_of(test, "ENVIRONMENT", []) if test else []
+                if not test:
+                    yield f"{name}: not registered"
+                elif not any(e.startswith(f"CUSIM_SCHEDULE={threads},{streams}")
+                             for e in environment):
+                    yield f"{name}: doesn't take its schedule: {environment}"
+                elif "TANDEM_PARITY_BACKEND=cuda" not in environment:
+                    yield f"{name}: doesn't run on the plug-in: {environment}"
+    for variant in variants:
+        if f"cusim_faults_{variant}" not in by_name:
+            yield f"cusim_faults_{variant}: not registered"
+    for test in real:
+        if property_of(test, "DISABLED", False):
+            yield f"{test['name']}: disabled"
+        elif not test.get("command") or not pathlib.Path(test["command"][0]).exists():
+            yield f"{test['name']}: its program isn't built"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ctest", required=True)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--variants", nargs="+", required=True)
+    parser.add_argument("--without", action="append", default=[])
+    args = parser.parse_args()
+    shown = subprocess.run([args.ctest, "--test-dir", args.build, "--show-only=json-v1"],
+                           check=True, capture_output=True, text=True).stdout
+    # What ctest says besides comes before the document.
+    tests = json.loads(shown[shown.index("{"):])["tests"]
+    faults = list(find_faults(tests, args.variants, args.without))
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
