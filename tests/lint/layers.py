@@ -25,7 +25,7 @@ SUFFIXES = {".c", ".h", ".cc", ".cu", ".cuh"}
 FOREIGN = [
     (r"sqlite3\.h", ["server/store/"]),
     (r"grpc/.*", ["server/rpc/", "proto/rpc_client.c"]),
-    (r"(cuda|cublas|nccl).*\.h", ["kernels/cuda/", "kernels/cusim/", "runtime/comm/comm_nccl.c"]),
+    (r"(cuda|cublas|nccl).*\.h", ["kernels/cuda/", "kernels/cusim/", "runtime/comm/comm_nccl"]),
     (r"(cblas|openblas_config|dnnl).*\.h", ["kernels/cpu/"]),
     (r"yaml\.h", ["proto/"]),
 ]
