@@ -22,7 +22,8 @@ static __global__ void __launch_bounds__(COLUMNS_X *COLUMNS_Y)
     columns_kernel(struct columns_out o, const T *__restrict__ x, int64_t r, int64_t n, bool add)
 {
     CU_SHARED(float, sums, [COLUMNS_Y][COLUMNS_X * N]);
-    int64_t first = ((int64_t)blockIdx.x * COLUMNS_X + threadIdx.x) * N;
+    int lane = (int)threadIdx.x;
+    int64_t first = ((int64_t)blockIdx.x * COLUMNS_X + lane) * N;
     float sum[N] = {};
     int64_t step = (int64_t)gridDim.y * COLUMNS_Y;
     if (first < n) {
@@ -38,7 +39,7 @@ static __global__ void __launch_bounds__(COLUMNS_X *COLUMNS_Y)
     }
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        sums[threadIdx.y][j * COLUMNS_X + threadIdx.x] = sum[j];
+        sums[threadIdx.y][j * COLUMNS_X + lane] = sum[j];
     }
     __syncthreads();
     if (threadIdx.y == 0 && first < n) {
@@ -48,7 +49,7 @@ static __global__ void __launch_bounds__(COLUMNS_X *COLUMNS_Y)
         for (int j = 0; j < N; j++) {
 #pragma unroll
             for (int i = 1; i < COLUMNS_Y; i++) {
-                sum[j] += sums[i][j * COLUMNS_X + threadIdx.x];
+                sum[j] += sums[i][j * COLUMNS_X + lane];
             }
             to[j] = add ? to[j] + sum[j] : sum[j];
         }

@@ -147,6 +147,76 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     }
 }
 
+/* As layernorm_bwd_kernel, with per_row threads a row, which hold it. */
+template <class T, int K>
+static __global__ void __launch_bounds__(NORM_THREADS, NORM_RESIDENT(K))
+    layernorm_bwd_held_kernel(T *dx, float *__restrict__ parts, const T *dy,
+                              const T *__restrict__ x, const T *__restrict__ w,
+                              const float *__restrict__ mean, const float *__restrict__ rstd,
+                              int64_t r, int d, int per_row, bool accumulate)
+{
+    constexpr int N = per_16_bytes<T>::value;
+    CU_SHARED(float, part, [2][NORM_WARPS][2]);
+    CU_SHARED(float, shared, [NORM_THREADS / 2 * K * N]);
+    int lane = (int)threadIdx.x % per_row;
+    int num = NORM_THREADS / per_row;
+    float to_w[K][N] = {};
+    float to_b[K][N] = {};
+    int parity = 0;
+    for (int64_t first = (int64_t)blockIdx.x * num; first < r; first += (int64_t)gridDim.x * num) {
+        int64_t row = first + (int)threadIdx.x / per_row;
+        int end = row < r ? d : 0; /* barriers are for all */
+        float center = row < r ? mean[row] : 0;
+        float inv = row < r ? rstd[row] : 0;
+        float sums[2] = {0, 0}; /* as struct row_sums */
+        struct vec_held<T> vx[K], vg[K];
+        row_hold<T, K>(vx, x + row * d, end, per_row);
+        row_hold<T, K>(vg, dy + row * d, end, per_row);
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            int i = (k * per_row + lane) * N;
+            if (i < end) {
+                struct vec_held<T> vw = vec_hold(w + i);
+#pragma unroll
+                for (int j = 0; j < N; j++) {
+                    float n = (vec_float(vx[k], j) - center) * inv;
+                    float g = vec_float(vg[k], j);
+                    to_w[k][j] += g * n;
+                    to_b[k][j] += g;
+                    g *= vec_float(vw, j);
+                    sums[0] += g;
+                    sums[1] += g * n;
+                }
+            }
+        }
+        row_sum(sums, part, parity, per_row);
+        parity = 1 - parity;
+        float pull = sums[0] / (float)d;
+        float turn = sums[1] / (float)d;
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            int i = (k * per_row + lane) * N;
+            if (i < end) {
+                struct vec_held<T> vw = vec_hold(w + i);
+                float out[N] = {};
+                if (accumulate) {
+                    cu_load<T, N>(out, dx + row * d + i);
+                }
+#pragma unroll
+                for (int j = 0; j < N; j++) {
+                    float n = (vec_float(vx[k], j) - center) * inv;
+                    float g = vec_float(vg[k], j) * vec_float(vw, j);
+                    out[j] += inv * (g - pull - n * turn);
+                }
+                cu_store(dx + row * d + i, out);
+            }
+        }
+    }
+    float *mine = parts + (int64_t)blockIdx.x * 2 * d;
+    rows_add(mine, shared, to_w, d, per_row);
+    rows_add(mine + d, shared, to_b, d, per_row);
+}
+
 template <class T>
 static cudaError_t forward(cudaStream_t s, T *y, float *mean, float *rstd, const T *x, const T *w,
                            const T *b, int64_t r, int64_t d, double eps)
@@ -159,26 +229,56 @@ static cudaError_t forward(cudaStream_t s, T *y, float *mean, float *rstd, const
     return cudaGetLastError();
 }
 
+/* Parts of dw and db, and how many: rows that are held, and others. */
+template <class T>
+static int64_t backward_held(cudaStream_t s, T *dx, const T *dy, const T *x, const T *w,
+                             const float *mean, const float *rstd, int64_t r, int64_t d,
+                             bool accumulate, float *parts)
+{
+    constexpr int wide = per_16_bytes<T>::value;
+    int per_row = norm_per_row(d, wide, 2);
+    int times = norm_times(d, wide, per_row);
+    auto kernel = times == 1 ? layernorm_bwd_held_kernel<T, 1> : layernorm_bwd_held_kernel<T, 2>;
+    int64_t num_parts = norm_blocks(r, per_row, times);
+    CU_LAUNCH(kernel, dim3((unsigned)num_parts), dim3(NORM_THREADS), 0, s, dx, parts, dy, x, w,
+              mean, rstd, r, (int)d, per_row, accumulate);
+    return num_parts;
+}
+
+template <class T>
+static int64_t backward_rows(cudaStream_t s, T *dx, const T *dy, const T *x, const T *w,
+                             const float *mean, const float *rstd, int64_t r, int64_t d,
+                             bool accumulate, bool fits, float *parts)
+{
+    constexpr int wide = per_16_bytes<T>::value;
+    auto kernel = fits ? layernorm_bwd_kernel<T, wide> : layernorm_bwd_kernel<T, 1>;
+    bool in_shared = 2 * d * (int64_t)sizeof(float) <= NORM_SHARED_BYTES;
+    size_t bytes = in_shared ? 2 * (size_t)d * sizeof(float) : 0;
+    int64_t num_parts = workspace_norm_parts(r);
+    if (cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             NORM_SHARED_BYTES) == cudaSuccess) {
+        CU_LAUNCH(kernel, dim3((unsigned)num_parts), dim3(norm_threads(d, fits ? wide : 1)), bytes,
+                  s, dx, parts, dy, x, w, mean, rstd, r, (int)d, accumulate, in_shared);
+    }
+    return num_parts;
+}
+
 template <class T>
 static cudaError_t backward(cudaStream_t s, T *dx, float *dw, float *db, const T *dy, const T *x,
                             const T *w, const float *mean, const float *rstd, int64_t r, int64_t d,
                             bool accumulate, float *parts)
 {
-    constexpr int wide = per_16_bytes<T>::value;
     bool fits = vec_fits(dx, d) && vec_fits(dy, d) && vec_fits(x, d) && vec_fits(w, d);
-    auto kernel = fits ? layernorm_bwd_kernel<T, wide> : layernorm_bwd_kernel<T, 1>;
-    bool in_shared = 2 * d * (int64_t)sizeof(float) <= NORM_SHARED_BYTES;
-    size_t bytes = in_shared ? 2 * (size_t)d * sizeof(float) : 0;
-    cudaError_t e = cudaFuncSetAttribute(
-        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, NORM_SHARED_BYTES);
-    if (e != cudaSuccess) {
-        return e;
+    int64_t num_parts =
+        fits && norm_per_row(d, per_16_bytes<T>::value, 2) > 0
+            ? backward_held(s, dx, dy, x, w, mean, rstd, r, d, accumulate, parts)
+            : backward_rows(s, dx, dy, x, w, mean, rstd, r, d, accumulate, fits, parts);
+    cudaError_t e = cudaGetLastError();
+    if (e == cudaSuccess) {
+        columns_add(s, {dw, db, d}, parts, num_parts, 2 * d);
+        e = cudaGetLastError();
     }
-    int64_t num_parts = workspace_norm_parts(r);
-    CU_LAUNCH(kernel, dim3((unsigned)num_parts), dim3(norm_threads(d, fits ? wide : 1)), bytes, s,
-              dx, parts, dy, x, w, mean, rstd, r, (int)d, accumulate, in_shared);
-    columns_add(s, {dw, db, d}, parts, num_parts, 2 * d);
-    return cudaGetLastError();
+    return e;
 }
 
 extern "C" cudaError_t cuda_layernorm_fwd(cudaStream_t s, enum dtype t, void *y, float *mean,

@@ -114,6 +114,65 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     }
 }
 
+/* As rmsnorm_bwd_kernel, with per_row threads a row, which hold it. */
+template <class T, int K>
+static __global__ void __launch_bounds__(NORM_THREADS, NORM_RESIDENT(K))
+    rmsnorm_bwd_held_kernel(T *dx, float *__restrict__ parts, const T *dy, const T *__restrict__ x,
+                            const T *__restrict__ w, const float *__restrict__ rstd, int64_t r,
+                            int d, int per_row, bool accumulate)
+{
+    constexpr int N = per_16_bytes<T>::value;
+    CU_SHARED(float, part, [2][NORM_WARPS][1]);
+    CU_SHARED(float, shared, [NORM_THREADS / 2 * K * N]);
+    int lane = (int)threadIdx.x % per_row;
+    int num = NORM_THREADS / per_row;
+    float sum[K][N] = {};
+    int parity = 0;
+    for (int64_t first = (int64_t)blockIdx.x * num; first < r; first += (int64_t)gridDim.x * num) {
+        int64_t row = first + (int)threadIdx.x / per_row;
+        int end = row < r ? d : 0; /* barriers are for all */
+        float inv = row < r ? rstd[row] : 0;
+        float dot[1] = {0};
+        struct vec_held<T> vx[K], vg[K];
+        row_hold<T, K>(vx, x + row * d, end, per_row);
+        row_hold<T, K>(vg, dy + row * d, end, per_row);
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            int i = (k * per_row + lane) * N;
+            if (i < end) {
+                struct vec_held<T> vw = vec_hold(w + i);
+#pragma unroll
+                for (int j = 0; j < N; j++) {
+                    float gx = vec_float(vg[k], j) * vec_float(vx[k], j);
+                    sum[k][j] += gx * inv;
+                    dot[0] += gx * vec_float(vw, j);
+                }
+            }
+        }
+        row_sum(dot, part, parity, per_row);
+        parity = 1 - parity;
+        float pull = inv * inv * inv * dot[0] / (float)d;
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            int i = (k * per_row + lane) * N;
+            if (i < end) {
+                struct vec_held<T> vw = vec_hold(w + i);
+                float out[N] = {};
+                if (accumulate) {
+                    cu_load<T, N>(out, dx + row * d + i);
+                }
+#pragma unroll
+                for (int j = 0; j < N; j++) {
+                    out[j] +=
+                        inv * vec_float(vg[k], j) * vec_float(vw, j) - pull * vec_float(vx[k], j);
+                }
+                cu_store(dx + row * d + i, out);
+            }
+        }
+    }
+    rows_add(parts + (int64_t)blockIdx.x * d, shared, sum, d, per_row);
+}
+
 template <class T>
 static cudaError_t forward(cudaStream_t s, T *y, float *rstd, const T *x, const T *w, int64_t r,
                            int64_t d, double eps)
@@ -126,25 +185,63 @@ static cudaError_t forward(cudaStream_t s, T *y, float *rstd, const T *x, const 
     return cudaGetLastError();
 }
 
+/* Threads of a row that holds it: three times 16 bytes each, or four if there must be; 0 = too
+ * long. */
+template <class T> static int per_row_of(int64_t d)
+{
+    int threads = norm_per_row(d, per_16_bytes<T>::value, 3);
+    return threads > 0 ? threads : norm_per_row(d, per_16_bytes<T>::value, 4);
+}
+
+/* dw's parts, and how many: rows that are held, and others. */
+template <class T>
+static int64_t backward_held(cudaStream_t s, T *dx, const T *dy, const T *x, const T *w,
+                             const float *rstd, int64_t r, int64_t d, bool accumulate, float *parts)
+{
+    int per_row = per_row_of<T>(d);
+    int times = norm_times(d, per_16_bytes<T>::value, per_row);
+    auto kernel = times == 1   ? rmsnorm_bwd_held_kernel<T, 1>
+                  : times == 2 ? rmsnorm_bwd_held_kernel<T, 2>
+                  : times == 3 ? rmsnorm_bwd_held_kernel<T, 3>
+                               : rmsnorm_bwd_held_kernel<T, 4>;
+    int64_t num_parts = norm_blocks(r, per_row, times);
+    CU_LAUNCH(kernel, dim3((unsigned)num_parts), dim3(NORM_THREADS), 0, s, dx, parts, dy, x, w,
+              rstd, r, (int)d, per_row, accumulate);
+    return num_parts;
+}
+
+template <class T>
+static int64_t backward_rows(cudaStream_t s, T *dx, const T *dy, const T *x, const T *w,
+                             const float *rstd, int64_t r, int64_t d, bool accumulate, bool fits,
+                             float *parts)
+{
+    constexpr int wide = per_16_bytes<T>::value;
+    auto kernel = fits ? rmsnorm_bwd_kernel<T, wide> : rmsnorm_bwd_kernel<T, 1>;
+    bool in_shared = d * (int64_t)sizeof(float) <= NORM_SHARED_BYTES;
+    size_t bytes = in_shared ? (size_t)d * sizeof(float) : 0;
+    int64_t num_parts = workspace_norm_parts(r);
+    if (cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             NORM_SHARED_BYTES) == cudaSuccess) {
+        CU_LAUNCH(kernel, dim3((unsigned)num_parts), dim3(norm_threads(d, fits ? wide : 1)), bytes,
+                  s, dx, parts, dy, x, w, rstd, r, (int)d, accumulate, in_shared);
+    }
+    return num_parts;
+}
+
 template <class T>
 static cudaError_t backward(cudaStream_t s, T *dx, float *dw, const T *dy, const T *x, const T *w,
                             const float *rstd, int64_t r, int64_t d, bool accumulate, float *parts)
 {
-    constexpr int wide = per_16_bytes<T>::value;
     bool fits = vec_fits(dx, d) && vec_fits(dy, d) && vec_fits(x, d) && vec_fits(w, d);
-    auto kernel = fits ? rmsnorm_bwd_kernel<T, wide> : rmsnorm_bwd_kernel<T, 1>;
-    bool in_shared = d * (int64_t)sizeof(float) <= NORM_SHARED_BYTES;
-    size_t bytes = in_shared ? (size_t)d * sizeof(float) : 0;
-    cudaError_t e = cudaFuncSetAttribute(
-        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, NORM_SHARED_BYTES);
-    if (e != cudaSuccess) {
-        return e;
+    int64_t num_parts = fits && per_row_of<T>(d) > 0
+                            ? backward_held(s, dx, dy, x, w, rstd, r, d, accumulate, parts)
+                            : backward_rows(s, dx, dy, x, w, rstd, r, d, accumulate, fits, parts);
+    cudaError_t e = cudaGetLastError();
+    if (e == cudaSuccess) {
+        columns_add(s, {dw, NULL, d}, parts, num_parts, d);
+        e = cudaGetLastError();
     }
-    int64_t num_parts = workspace_norm_parts(r);
-    CU_LAUNCH(kernel, dim3((unsigned)num_parts), dim3(norm_threads(d, fits ? wide : 1)), bytes, s,
-              dx, parts, dy, x, w, rstd, r, (int)d, accumulate, in_shared);
-    columns_add(s, {dw, NULL, d}, parts, num_parts, d);
-    return cudaGetLastError();
+    return e;
 }
 
 extern "C" cudaError_t cuda_rmsnorm_fwd(cudaStream_t s, enum dtype t, void *y, float *rstd,

@@ -70,7 +70,7 @@ static __device__ __forceinline__ void step_at(const struct numbers &a, int i,
         if (ADAM) {
             m[j] = rule.keep1 * m[j] + rule.take1 * grad;
             v[j] = rule.keep2 * v[j] + rule.take2 * grad * grad;
-            step = rule.step * m[j] / (sqrtf(v[j]) * rule.root + rule.eps);
+            step = __fdividef(rule.step * m[j], sqrtf(v[j]) * rule.root + rule.eps);
         }
         w[j] -= step + shrink * w[j];
     }
@@ -121,6 +121,7 @@ static __global__ void __launch_bounds__(NUM_THREADS)
     n = isfinite(factor) ? n : 0;
     int begin = wide_from<ADAM>(a, n);
     int end = begin + (n - begin) / 4 * 4;
+#pragma unroll 1
     for (int i = (int)threadIdx.x; i < begin; i += NUM_THREADS) {
         step_at<ADAM, 1>(a, i, rule, shrink, scale);
     }

@@ -96,6 +96,28 @@ static __device__ __forceinline__ void cu_store(__nv_bfloat16 *p, const float (&
     }
 }
 
+/* 16 bytes of numbers as they were read, until they are wanted: half the registers of floats. */
+template <class T> struct vec_held {
+    uint32_t word[4];
+};
+
+template <class T> static __device__ __forceinline__ struct vec_held<T> vec_hold(const T *p) {
+    vec<T, per_16_bytes<T>::value> x = vec_load<T, per_16_bytes<T>::value>(p);
+    struct vec_held<T> held;
+    memcpy(&held, &x, sizeof held);
+    return held;
+}
+
+static __device__ __forceinline__ float
+vec_float(const struct vec_held<float> &x, int j)
+{
+    return __uint_as_float(x.word[j]);
+}
+static __device__ __forceinline__ float vec_float(const struct vec_held<__nv_bfloat16> &x, int j)
+{
+    return __uint_as_float(j % 2 ? x.word[j / 2] & 0xffff0000u : x.word[j / 2] << 16);
+}
+
 /* Host: is p aligned for N numbers at a time? NULL is. */
 template <class T, int N> static inline bool vec_aligned(const T *p)
 {

@@ -62,7 +62,8 @@ static void rmsnorm_agrees_with_the_reference(void **state)
         check_rmsnorm(t, 7, 24, false, true, dtype_size(t));
     }
     schedule_take(0);
-    check_rmsnorm(DTYPE_F32, effort(271, 271, 3), 9, false, false, 0);
+    check_rmsnorm(DTYPE_F32, effort(403, 403, 3), 9, false, false, 0);
+    check_rmsnorm(DTYPE_F32, SIZED(effort(3300, 3300, 19), 19), 8, false, false, 0);
 }
 
 /* The weight's gradient of rows too long for shared memory is collected in the workspace. */
@@ -134,6 +135,7 @@ static void layernorm_agrees_with_the_reference(void **state)
     }
     schedule_take(0);
     check_layernorm(DTYPE_F32, effort(403, 403, 3), 9, false, false, 0);
+    check_layernorm(DTYPE_F32, SIZED(effort(3300, 3300, 19), 19), 8, false, false, 0);
 }
 
 static void layernorm_of_very_long_rows_agrees(void **state)
@@ -142,6 +144,23 @@ static void layernorm_of_very_long_rows_agrees(void **state)
     schedule_take(4);
     check_layernorm(DTYPE_F32, 2, 12 * 1024 + 3, false, true, 0);
     check_layernorm(DTYPE_BF16, 2, 12 * 1024 + 8, false, false, 0);
+}
+
+/* Backward passes hold rows in registers: of a warp up to a block, one to four times 16 bytes a
+ * thread, all of them or not, more rows than a block takes at once. */
+static void norms_agree_at_each_length_that_is_held(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {8,    96,   256,  384,  768,  1000,
+                                      2048, 3072, 4096, 6144, 8192, 8200};
+    for (int i = 0; i < 12 * SIZED(4, 1); i++) {
+        schedule_take(i % NUM_SCHEDULES);
+        int64_t d = lengths[i % 12];
+        enum dtype t = i / 12 % 2 ? DTYPE_F32 : DTYPE_BF16;
+        int64_t r = d < 1000 ? SIZED(19, 9) : SIZED(5, 2);
+        check_rmsnorm(t, r, d, i % 3 == 0, i % 3 == 1, 0);
+        check_layernorm(t, r, d, i % 3 == 1, i % 3 == 2, 0);
+    }
 }
 
 static void norms_of_nothing_do_nothing(void **state)
@@ -167,6 +186,7 @@ int main(void)
         cmocka_unit_test(rmsnorm_of_very_long_rows_agrees),
         cmocka_unit_test(layernorm_agrees_with_the_reference),
         cmocka_unit_test(layernorm_of_very_long_rows_agrees),
+        cmocka_unit_test(norms_agree_at_each_length_that_is_held),
         cmocka_unit_test(norms_of_nothing_do_nothing),
     };
     return cmocka_run_group_tests(tests, open_ref, close_ref);
