@@ -36,6 +36,9 @@ static int num_allocations;
 static bool is_protected, is_open;
 static char *arena;
 static size_t arena_used;
+/* Of all memory in the arena: a register of each thread says whether it may go there. -1: this
+ * processor has none, and pages are opened and closed one by one. */
+static int key = -1;
 
 static struct allocation *find(const void *p)
 {
@@ -105,6 +108,7 @@ static void init_arena()
     if (arena == MAP_FAILED) {
         fail("no address space to protect device memory");
     }
+    key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
     struct sigaction act = {};
     act.sa_sigaction = touched;
     act.sa_flags = SA_SIGINFO;
@@ -122,6 +126,10 @@ static void set_open(bool open)
         return;
     }
     is_open = open;
+    if (key >= 0) {
+        pkey_set(key, open ? 0 : PKEY_DISABLE_ACCESS);
+        return;
+    }
     for (int i = 0; i < num_allocations; i++) {
         const struct allocation *a = &allocations[i];
         if (a->begin >= arena && a->begin < arena + ARENA_BYTES) {
@@ -154,7 +162,11 @@ static char *arena_get(size_t bytes)
 #ifdef CUSIM_ASAN
     __asan_poison_memory_region(mem + bytes, whole - bytes);
 #endif
-    mprotect(mem, whole, PROT_NONE);
+    if (key < 0) {
+        mprotect(mem, whole, PROT_NONE);
+    } else {
+        pkey_mprotect(mem, whole, PROT_READ | PROT_WRITE, key);
+    }
     return mem;
 }
 
@@ -189,7 +201,9 @@ static bool give_back(void *p, enum place place)
         counts.bytes_now -= a->bytes;
     }
     bool in_arena = arena && a->begin >= arena && a->begin < arena + ARENA_BYTES;
-    if (!in_arena) {
+    if (in_arena) {
+        mprotect(a->begin, whole_pages(a->bytes), PROT_NONE);
+    } else {
         memset(a->begin, 0xFF, a->bytes);
         free(a->begin);
     }
