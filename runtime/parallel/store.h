@@ -72,7 +72,8 @@ struct store_view store_view(const struct store *s, enum store_part part);
 const struct flat_range *store_owned(const struct store *s, int32_t *num);
 
 /* The masters that lie here were filled: makes the weights of them, whole again where they are
- * whole. All ranks call it. Nothing to do without masters. */
+ * whole. Without masters the weights were; of an accelerator's those that this rank owns alone, so
+ * that whole ones are still to be gathered. All ranks call it. */
 int store_publish(struct store *s, struct error *err);
 
 /* ---- actions (plans.proto: ActionKind) ---- */

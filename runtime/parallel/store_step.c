@@ -94,12 +94,18 @@ static int cast(struct store *s, int64_t master, int64_t weight, int64_t n, stru
                               s->o.dtype, store_wide_at(s, s->masters, master), s->wide, n, err);
 }
 
+/* Weights that are whole here, of which this rank updates a slice. */
+static bool are_whole_weights_shared(const struct store *s)
+{
+    return s->zero_stage == 1 || s->zero_stage == 2;
+}
+
 static int publish(struct store *s, struct error *err)
 {
-    bool whole = s->zero_stage == 1 || s->zero_stage == 2; /* but masters are not */
+    bool whole = are_whole_weights_shared(s); /* but masters are not */
     if (await_all(s, err) != 0)
         return -1;
-    for (int32_t i = 0; i < s->num_owned; i++) {
+    for (int32_t i = 0; s->masters != NULL && i < s->num_owned; i++) {
         const struct flat_range *own = &s->owned[i];
         if (cast(s, own->at, whole ? own->begin : own->at, own->numel, err) != 0)
             return -1;
@@ -114,7 +120,8 @@ static int publish(struct store *s, struct error *err)
 
 int store_publish(struct store *s, struct error *err)
 {
-    if (s->masters == NULL || publish(s, err) == 0)
+    bool fills_slices = !DEVICE_IS_HOST(s->o.dev) && are_whole_weights_shared(s);
+    if ((s->masters == NULL && !fills_slices) || publish(s, err) == 0)
         return 0;
-    return error_wrap(err, "rounding the weights");
+    return error_wrap(err, "publishing the weights");
 }

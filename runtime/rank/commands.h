@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "runtime/comm/comm_provider.h"
 #include "runtime/link/link.h"
 
 enum boundary {
@@ -22,8 +23,13 @@ struct commands {
     bool save;
     bool stop;
     int64_t stop_step; /* not before this step's end */
+    /* What the communicators find each other by, until they have; 0 bytes = not heard of yet. */
+    size_t comm_id_len;
+    uint8_t comm_id[COMM_ID_MAX];
 };
 
+/* Takes the next command, waiting for it at most timeout_ms. */
+int commands_await(struct commands *c, struct link *link, int64_t timeout_ms, struct error *err);
 /* Takes all commands that lie in the link, without waiting. -1: the other side is gone. */
 int commands_poll(struct commands *c, struct link *link, struct error *err);
 

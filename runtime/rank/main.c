@@ -82,6 +82,9 @@ int main(int argc, char **argv)
     }
     snprintf(name, sizeof(name), "rank %d", rank);
     log_init(name);
+    /* Devices are numbered as NVML does it, from which the plan has their numbers: all of them. */
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
     /* A rank never outlives its parent. If the parent is gone already, the link is closed. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);

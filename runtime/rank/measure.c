@@ -22,6 +22,11 @@ static void read_status(char *out, size_t size)
         fclose(f);
 }
 
+static bool is_host_memory(const struct rank *r, ArenaKind kind)
+{
+    return !DEVICE_IS_HOST(r->dev) && (kind == ARENA_HOST || kind == ARENA_SNAPSHOT);
+}
+
 /* What was given out of device memory: pieces of the arenas count as they are taken, so that one
  * that is larger than need be doesn't hide behind its own size; what lies beside them counts, too.
  */
@@ -30,7 +35,7 @@ static int64_t device_bytes(const struct rank *r)
     struct arena_use uses[ARENAS_MAX];
     int64_t bytes = r->dev->ops->mem_peak(r->dev);
     for (int i = arenas_uses(r->arenas, uses) - 1; i >= 0; i--)
-        if (!uses[i].shared && uses[i].planned > 0)
+        if (!uses[i].shared && uses[i].planned > 0 && !is_host_memory(r, uses[i].kind))
             bytes -= uses[i].planned - uses[i].used;
     return bytes;
 }
@@ -57,7 +62,8 @@ void measure_memory(const struct rank *r, MemoryUse *out)
     out->has_process_bytes = out->has_high_water_bytes = 1;
     out->planned_bytes = r->plan->memory->total_bytes;
     out->shared_bytes = segment_bytes(r);
-    out->used_bytes = device_bytes(r) + out->shared_bytes;
+    /* Planned is what a device has room for, which on hosts is all that there is. */
+    out->used_bytes = device_bytes(r) + (DEVICE_IS_HOST(r->dev) ? out->shared_bytes : 0);
     out->process_bytes =
         status_bytes(status, "RssAnon") + status_bytes(status, "RssFile") + out->shared_bytes;
     out->high_water_bytes = status_bytes(status, "VmHWM");

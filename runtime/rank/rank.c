@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "runtime/rank/measure.h"
+#include "runtime/rank/peers.h"
 #include "runtime/rank/state.h"
 #include "runtime/rank/trainer.h"
 #include "runtime/rank/weights.h"
@@ -43,10 +44,8 @@ static bool is_retryable(const struct error *err)
 static void let_go(struct rank *r, const struct error *err)
 {
     char reason[ERROR_TEXT_MAX + 32];
-    if (r->world == NULL)
-        return;
     snprintf(reason, sizeof(reason), "rank %d: %s", r->idx, err->text);
-    r->world->ops->abort(r->world, reason);
+    peers_let_go(r, reason);
 }
 
 int rank_run(const struct rank_options *options, bool *retryable, struct error *err)

@@ -47,9 +47,9 @@ struct rank {
     struct store *store;
     struct model *model;
     struct replay *replay; /* NULL: nothing is captured */
-    void **grads_at; /* by bucket: where its gradients lie whole just now; NULL = nowhere */
-    double *words;   /* device memory, [WORD_RANKS + ranks] */
-    double *said[2]; /* the same on the host, of even and odd steps: see words.h */
+    void **grads_at;       /* by bucket: where its gradients lie whole just now; NULL = nowhere */
+    double *words;         /* device memory, [WORD_RANKS + ranks] */
+    double *said[2];       /* the same on the host, of even and odd steps: see words.h */
     struct reading of_steps[2], of_counts[2], at_once;
 
     struct feed *feed;
@@ -59,7 +59,7 @@ struct rank {
 
     int64_t step;       /* finished optimizer steps */
     int64_t first_step; /* of this attempt */
-    int64_t read_ns;    /* when the last step was read */
+    int64_t end_ns;     /* of the last step that was read */
     /* A step whose data is wrong, as its count found ahead of it; 0 = none. */
     int64_t bad_count_step;
     struct error bad_count;

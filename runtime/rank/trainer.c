@@ -135,22 +135,45 @@ static int enqueue_step(struct rank *r, struct step *s, struct error *err)
     for (Action a; schedule_next(&walk, &a);)
         if (trainer_action(r, s, &a, err) != 0)
             return error_wrap(err, "step %lld", (long long)s->number);
-    return words_sent(r, &r->of_steps[s->number % 2], err);
+    if (words_sent(r, &r->of_steps[s->number % 2], err) != 0)
+        return -1;
+    s->enqueued_ns = clock_mono_ns();
+    return 0;
 }
 
 /* ---- its outcome ------------------------------------------------------------------------------
  */
 
-/* Waits for it. A step lasts from its beginning or, where that lay in the step before, from that
- * one's end. */
+/* Waits for it, and says when it was done. Where there is next to nothing to wait for, the device
+ * is as fast as its host: it was done about when it had been given all. */
+static int await_step(struct rank *r, const struct step *s, int64_t *end_ns, struct error *err)
+{
+    int64_t begin_ns = clock_mono_ns();
+    if (words_arrive(r, &r->of_steps[s->number % 2], err) != 0)
+        return -1;
+    *end_ns = clock_mono_ns();
+    if (*end_ns - begin_ns < (s->enqueued_ns - s->begin_ns) / 4)
+        *end_ns = s->enqueued_ns;
+    return 0;
+}
+
+/* A step lasts from its beginning or, where that lay in the step before, from that one's end; and
+ * not next to nothing, however the two were guessed. */
+static int64_t duration_of(const struct step *s, int64_t last_end_ns, int64_t end_ns)
+{
+    int64_t from_ns = s->begin_ns > last_end_ns ? s->begin_ns : last_end_ns;
+    int64_t least_ns = (end_ns - s->begin_ns) / 4;
+    return end_ns - from_ns > least_ns ? end_ns - from_ns : least_ns;
+}
+
 static int read_step(struct rank *r, struct step *s, struct error *err)
 {
     const struct reading *from = &r->of_steps[s->number % 2];
-    if (words_arrive(r, &r->of_steps[s->number % 2], err) != 0)
+    int64_t end_ns;
+    if (await_step(r, s, &end_ns, err) != 0)
         return -1;
-    int64_t now_ns = clock_mono_ns();
-    s->result.duration_ns = now_ns - (s->begin_ns > r->read_ns ? s->begin_ns : r->read_ns);
-    r->read_ns = now_ns;
+    s->result.duration_ns = duration_of(s, r->end_ns, end_ns);
+    r->end_ns = end_ns;
     s->result.loss = from->words[WORD_LOSS] * s->dloss;
     s->result.grad_norm = from->words[READ_NORM];
     s->boundary = (enum boundary)from->words[WORD_BOUNDARY];

@@ -12,7 +12,7 @@
 /* One step on its way. */
 struct step {
     int64_t number; /* 0 = there is none */
-    int64_t begin_ns;
+    int64_t begin_ns, enqueued_ns;
     double dloss; /* 1 / valid targets of the whole step, over all ranks: the one divisor */
     /* Once it has been read: what is due at its end, and at the end of the next step. Late, the
      * first of them is for an attempt's first step alone. */

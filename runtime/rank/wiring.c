@@ -8,11 +8,12 @@
 #include "plan/spec_check.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/rank/passes.h"
+#include "runtime/rank/peers.h"
 #include "runtime/rank/replay.h"
 #include "runtime/rank/weights.h"
 #include "runtime/rank/words.h"
 
-/* ---- place, device, peers ---------------------------------------------------------------------
+/* ---- place ---------------------------------------------------------------------
  */
 
 static enum dtype dtype_of(const char *precision)
@@ -35,41 +36,6 @@ static int find_place(struct rank *r, struct error *err)
     r->num_units = (int32_t)r->plan->model->config->num_hidden_layers + 2;
     r->dtype = dtype_of(r->plan->spec->training->precision);
     return params_expand(r->plan, stage, &r->table, err);
-}
-
-static int open_device(struct rank *r, struct error *err)
-{
-    struct kernels_options options = {.backend = r->plan->backend,
-                                      .num_threads = r->plan->threads_per_rank};
-    if (kernels_open(&options, &r->dev, &r->kernels, err) != 0)
-        return -1;
-    r->host = r->dev;
-    r->late = r->options->queued_compute || !DEVICE_IS_HOST(r->dev);
-    enum stream_kind kind = r->options->queued_compute ? STREAM_QUEUE : STREAM_INLINE;
-    return r->dev->ops->stream_new(r->dev, kind, &r->compute, err);
-}
-
-static int open_axes(struct rank *r, struct error *err)
-{
-    const Plan *plan = r->plan;
-    int32_t num_ranks = (int32_t)plan->mesh->num_ranks;
-    if (num_ranks > COMM_HOST_MAX_RANKS)
-        return error_set(err, ERR_UNIMPLEMENTED, "at most %d ranks on one host",
-                         COMM_HOST_MAX_RANKS);
-    if (num_ranks > 1) {
-        if (comm_host_open(&r->host_world, r->options->segment_fd, r->idx, num_ranks,
-                           r->options->deadline_ms, err) != 0)
-            return -1;
-        for (int32_t i = 0; i < num_ranks && (size_t)i < plan->n_placement; i++)
-            r->hosts[i] = plan->placement[i]->node;
-        comm_host_set_hosts(r->host_world, r->hosts);
-        r->world = comm_host_as_world(r->host_world);
-    }
-    struct axes_means means = {.world = r->world,
-                               .dev = r->dev,
-                               .host_world = comm_host_as_world(r->host_world),
-                               .host = r->host};
-    return axes_open(&r->axes, plan, r->idx, &means, err);
 }
 
 /* ---- state and model --------------------------------------------------------------------------
@@ -196,7 +162,7 @@ static int open_saver(struct rank *r, struct error *err)
 
 int wiring_open(struct rank *r, struct error *err)
 {
-    if (find_place(r, err) != 0 || open_device(r, err) != 0 || open_axes(r, err) != 0 ||
+    if (find_place(r, err) != 0 || peers_open_device(r, err) != 0 || peers_open_axes(r, err) != 0 ||
         arenas_open(&r->arenas, r->plan->memory, r->dev, r->world, err) != 0 ||
         open_store(r, err) != 0 || words_open(r, err) != 0 || open_buckets(r, err) != 0 ||
         open_feed(r, err) != 0 || open_model(r, err) != 0 || open_saver(r, err) != 0 ||
@@ -222,10 +188,6 @@ void wiring_close(struct rank *r)
     axes_close(&r->axes);
     free(r->grads_at);
     arenas_free(r->arenas);
-    if (r->dev != NULL && r->compute != NULL)
-        r->dev->ops->stream_free(r->dev, r->compute);
-    comm_host_close(r->host_world);
-    if (r->dev != NULL)
-        r->dev->ops->close(r->dev);
+    peers_close(r);
     params_free(&r->table);
 }

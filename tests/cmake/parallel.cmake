@@ -46,3 +46,9 @@ if(NOT TANDEM_SANITIZE)
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/parallel/plant.py ${CMAKE_BINARY_DIR})
   set_tests_properties(named_plant_test PROPERTIES TIMEOUT 900)
 endif()
+
+# A gang whose ranks are processes, the test in tandem-node's place.
+add_library(test_process_gang STATIC ${CMAKE_SOURCE_DIR}/tests/parallel/process_gang.c)
+target_compile_definitions(test_process_gang PRIVATE
+  TANDEM_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+target_link_libraries(test_process_gang PRIVATE tandem_flags PUBLIC test_gang)

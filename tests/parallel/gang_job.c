@@ -43,6 +43,12 @@ static void put_model_and_data(struct buf *b, const struct gang_spec *s)
                or_else(s->window, rows ? "T" : "T+1"));
 }
 
+/* What a backend computes on. */
+static const char *device_type(const struct gang_spec *s)
+{
+    return strcmp(or_else(s->backend, "ref"), "cuda") == 0 ? "h100" : "cpu";
+}
+
 static void put_parallel(struct buf *b, const struct gang_spec *s)
 {
     buf_printf(b, "parallel: {data: %lld, tensor: %lld, zero_stage: %lld, bucket_mb: %s",
@@ -51,8 +57,9 @@ static void put_parallel(struct buf *b, const struct gang_spec *s)
     if (s->shard_size > 0)
         buf_printf(b, ", shard_size: %lld", (long long)s->shard_size);
     buf_printf(b, "%s}\n", s->sequence_parallel ? ", sequence_parallel: true" : "");
-    buf_printf(b, "resources: {devices: %lld, type: cpu, backend: %s}\n",
-               (long long)(or_one(s->data) * or_one(s->tensor)), or_else(s->backend, "ref"));
+    buf_printf(b, "resources: {devices: %lld, type: %s, backend: %s}\n",
+               (long long)(or_one(s->data) * or_one(s->tensor)), device_type(s),
+               or_else(s->backend, "ref"));
 }
 
 char *gang_job_text(const struct gang_spec *s)
@@ -144,11 +151,15 @@ Plan *gang_plan(const struct gang_spec *s)
 {
     static DeviceInfo devices[GANG_MAX_RANKS];
     DeviceInfo *device_list[GANG_MAX_RANKS];
+    bool gpus = strcmp(device_type(s), "cpu") != 0;
     for (int i = 0; i < GANG_MAX_RANKS; i++) {
         device_info__init(&devices[i]);
         devices[i].has_index = devices[i].has_peak_flops_fp32 = 1;
         devices[i].index = i;
         devices[i].peak_flops_fp32 = 1e11;
+        devices[i].has_mem_bytes = 1;
+        devices[i].mem_bytes = gpus ? (int64_t)80 << 30 : 0;
+        devices[i].type = (char *)(uintptr_t)device_type(s);
         device_list[i] = &devices[i];
     }
     NodeInfo node = NODE_INFO__INIT, *nodes[] = {&node};
@@ -172,6 +183,7 @@ Plan *gang_plan(const struct gang_spec *s)
         .train = train,
         .num_train = 1,
         .cluster = &cluster,
+        .gpu_node = node.name,
     };
     Plan *plan;
     struct error err = {0};
