@@ -17,6 +17,8 @@
 #define SUM_THREADS 128
 #define PIECE WORKSPACE_EMBED_PIECE
 
+static_assert(PIECE <= SUM_THREADS, "a piece's keys are read at once");
+
 /* Row of the table above, row of dy below: all differ. What isn't in the table sorts behind all. */
 #define NOWHERE 0xffffffffu
 
@@ -45,7 +47,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
         for (int apart = size / 2; apart > 0; apart /= 2) {
             __syncthreads();
             for (int i = (int)threadIdx.x; i < num / 2; i += SORT_THREADS) {
-                int low = i / apart * 2 * apart + i % apart;
+                int low = 2 * i - (i & (apart - 1));
                 bool up = (low & size) == 0;
                 uint64_t a = tile[low];
                 uint64_t b = tile[low + apart];
@@ -75,7 +77,9 @@ static __device__ __forceinline__ int64_t count_below(const uint64_t *keys, int6
     return low;
 }
 
-/* Runs of `run` keys, each sorted, become runs of MERGE_WAYS times as many. */
+/* Runs of `run` keys (a power of two), each sorted, become runs of MERGE_WAYS times as many. A
+ * key's place is how many are below it in its own run and in the others, which are searched side by
+ * side, so that their reads are under way together. */
 static __global__ void __launch_bounds__(MERGE_THREADS)
     merge_kernel(uint64_t *__restrict__ out, const uint64_t *__restrict__ in, int64_t r,
                  int64_t run)
@@ -83,14 +87,24 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
     int64_t i = (int64_t)blockIdx.x * MERGE_THREADS + threadIdx.x;
     if (i < r) {
         uint64_t key = in[i];
-        int64_t mine = i / run * run;
         int64_t group = i / (run * MERGE_WAYS) * (run * MERGE_WAYS);
-        int64_t place = group + i - mine;
-        for (int way = 0; way < MERGE_WAYS; way++) {
-            int64_t other = group + way * run;
-            if (other != mine && other < r) {
-                place += count_below(in + other, r - other < run ? r - other : run, key);
+        int mine = (int)((i - group) / run);
+        int below[MERGE_WAYS] = {};
+        for (int64_t step = run; step > 0; step /= 2) {
+#pragma unroll
+            for (int way = 0; way < MERGE_WAYS; way++) {
+                int64_t begin = group + way * run;
+                int64_t end = begin + run < r ? begin + run : r;
+                int64_t at = begin + below[way] + step;
+                if (way != mine && at <= end && in[at - 1] < key) {
+                    below[way] += (int)step;
+                }
             }
+        }
+        int64_t place = i - mine * run;
+#pragma unroll
+        for (int way = 0; way < MERGE_WAYS; way++) {
+            place += below[way];
         }
         out[place] = key;
     }
@@ -123,10 +137,8 @@ static __global__ void __launch_bounds__(SUM_THREADS)
         begins = same_id(keys, at - PIECE, r, id) &&
                  (at - count_below(keys, at, (uint64_t)id << 32)) % PIECE == 0;
     }
-    int num = 0;
-    while (begins && num < PIECE && same_id(keys, at + num, r, id)) {
-        num++;
-    }
+    bool mine = threadIdx.x < PIECE && same_id(keys, at + threadIdx.x, r, id);
+    int num = __syncthreads_count(mine); /* sorted: they lie side by side */
     bool only = is_first && !same_id(keys, at + PIECE, r, id);
     float *to = only ? dw + (int64_t)id * d : sums + piece_slot(at, is_first) * d;
     int64_t end = begins ? d : 0;
