@@ -40,6 +40,8 @@ void replay_free(struct replay *r)
 {
     if (r == NULL)
         return;
+    log_info("passes: %d captured, launched %lld times; %lld launched piece by piece",
+             (int)r->counts.captured, (long long)r->counts.launched, (long long)r->counts.direct);
     for (int i = 0; i < NUM_SLOTS; i++)
         r->dev->ops->graph_free(r->dev, r->slots[i].graph);
     free(r);
