@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "kernels/cuda/gemm.h"
 
 /* A model has some dozens of shapes. Who comes to so many has shapes without end, and starts again.
@@ -183,6 +184,10 @@ static int search(struct gemm_cache *c, const struct gemm_key *k, const void *bi
     CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&pref), "preference");
     int rc = ask(c, k, pref, p, err);
     cublasLtMatmulPreferenceDestroy(pref);
+    if (rc == 0 && !p->has_algorithm && k->epilogue == CUBLASLT_EPILOGUE_DEFAULT) {
+        log_warn("gemm %lldx%lldx%lld: cuBLASLt has no algorithm; done by a slow kernel of our own",
+                 (long long)k->m, (long long)k->n, (long long)k->k);
+    }
     return rc;
 }
 

@@ -149,6 +149,31 @@ static void a_right_plugin_opens_the_device(void **state)
     }
 }
 
+/* The simulated one, where it is built: as a GPU's would, it looks at the driver and the devices.
+ */
+static void the_simulated_plugin_is_looked_at_alike(void **state)
+{
+    (void)state;
+    const char *sim = BIN "libtandem_cuda_sim.so", *driver = BIN "libtandem_driver_sim.so";
+    if (access(sim, F_OK) != 0) {
+        skip();
+    }
+    struct found f = in_child(driver, sim);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.of_cpu, 0);
+    setenv("CUSIM_DRIVER", "10020", 1);
+    EXPECT(driver, sim, "driver is too old", "CUDA 10.2", "use backend cpu");
+    setenv("CUSIM_DRIVER", "0", 1);
+    EXPECT(driver, sim, "driver doesn't answer");
+    unsetenv("CUSIM_DRIVER");
+    setenv("CUSIM_DEVICES", "0", 1);
+    EXPECT(driver, sim, "no device");
+    unsetenv("CUSIM_DEVICES");
+    setenv("CUSIM_CAPABILITY", "70", 1);
+    EXPECT(driver, sim, "compute capability 7.0", "8.0 or later is needed");
+    unsetenv("CUSIM_CAPABILITY");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +184,7 @@ int main(void)
         cmocka_unit_test(an_old_driver_is_said_by_the_plugin),
         cmocka_unit_test(no_device_is_said_with_what_hides_it),
         cmocka_unit_test(a_right_plugin_opens_the_device),
+        cmocka_unit_test(the_simulated_plugin_is_looked_at_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
