@@ -27,17 +27,20 @@
 
 /* Values that make the order of a sum visible in its bits. */
 static double values[8191];
+static float low_values[8191]; /* in bf16 */
 
 static void values_init(void)
 {
     for (uint64_t i = 0; i < sizeof values / sizeof *values; i++) {
         values[i] = (rng_uniform(7, 0, i) - 0.5) * exp2((double)(rng_u64(8, 0, i) % 40));
+        low_values[i] = rounding_bf16((float)values[i]);
     }
 }
 
-static double value_of(int32_t rank, int64_t i)
+static double value_of(int32_t rank, int64_t i, enum dtype t)
 {
-    return values[(i * 3 + rank * 977) % 8191];
+    int64_t at = (i * 3 + rank * 977) % 8191;
+    return t == DTYPE_BF16 ? (double)low_values[at] : values[at];
 }
 
 static void put(void *buf, int64_t i, enum dtype t, double x)
@@ -45,7 +48,7 @@ static void put(void *buf, int64_t i, enum dtype t, double x)
     if (t == DTYPE_F64) {
         ((double *)buf)[i] = x;
     } else if (t == DTYPE_BF16) {
-        float narrow = rounding_bf16((float)x);
+        float narrow = (float)x;
         memcpy((uint16_t *)buf + i, (const char *)&narrow + 2, 2);
     } else {
         ((float *)buf)[i] = (float)x;
@@ -55,7 +58,7 @@ static void put(void *buf, int64_t i, enum dtype t, double x)
 static void fill(void *buf, int32_t rank, int64_t n, enum dtype t)
 {
     for (int64_t i = 0; i < n; i++) {
-        put(buf, i, t, value_of(rank, i));
+        put(buf, i, t, value_of(rank, i, t));
     }
 }
 
@@ -75,8 +78,8 @@ static bool is_fold(const void *got, int64_t i, int64_t j, const int32_t *member
     double wide = 0;
     float narrow = 0;
     for (int32_t m = 0; m < num; m++) {
-        double x = value_of(members[m], j);
-        float y = t == DTYPE_BF16 ? rounding_bf16((float)x) : (float)x;
+        double x = value_of(members[m], j, t);
+        float y = (float)x;
         wide = m == 0 ? x : op == COMM_SUM ? wide + x : fmax(wide, x);
         narrow = m == 0 ? y : op == COMM_SUM ? narrow + y : fmaxf(narrow, y);
     }

@@ -98,8 +98,8 @@ static void zero_stages_agree_to_the_bit(void **state)
 {
     (void)state;
     check_stages(&shapes[0], 2, 1, false);
-    check_stages(&shapes[1], 3, 2, true);
     if (effort(1, 1, 0)) {
+        check_stages(&shapes[1], 3, 2, true);
         check_stages(&shapes[2], 5, 1, false);
         check_stages(&shapes[3], 4, 3, false);
     }
@@ -170,7 +170,7 @@ static void small_steps_add_up_in_the_masters(void **state)
     };
     struct shape_files files;
     shape_write(&files, &shapes[0], NULL, NULL);
-    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+    for (size_t i = (size_t)effort(0, 0, 1); i < (size_t)effort(4, 4, 2); i++)
         check_small_steps(&files, &layouts[i]);
     shape_remove(&files);
 }

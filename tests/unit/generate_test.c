@@ -239,6 +239,34 @@ static void a_checkpoint_generates_what_the_export_does(void **state)
     }
 }
 
+/* What a bf16 run exports is bf16; it is tried out in fp32. */
+static void an_export_of_a_bf16_run_goes_on(void **state)
+{
+    (void)state;
+    const struct gang_spec spec = {
+        .golden = &golden_tiny,
+        .data = 2,
+        .zero_stage = 3,
+        .steps = 2,
+        .precision = "bf16",
+        .checkpoint = "interval: 0, export_at_end: true",
+    };
+    char *dir = gang_make_dir(), path[512];
+    struct gang run = {.plan = gang_plan(&spec), .job_dir = dir};
+    struct generator *g;
+    struct error err = {0};
+    const struct sampling greedy = {0};
+    int32_t text[8], prompt = 65;
+    gang_run_well(&run);
+    snprintf(path, sizeof(path), "%s/%s", dir, run.export_dir);
+    if (generator_open(&g, path, 1, &err) != 0 || generator_feed(g, &prompt, 1, &err) != 0)
+        fail_msg("%s", err.text);
+    generate(g, &greedy, text, 8);
+    generator_close(g);
+    plan__free_unpacked((Plan *)run.plan, NULL);
+    gang_remove_dir(dir);
+}
+
 int main(void)
 {
     gang_quiet();
@@ -251,6 +279,7 @@ int main(void)
         cmocka_unit_test(draws_follow_the_softmax),
         cmocka_unit_test(top_k_and_temperature_zero_narrow_the_choice),
         cmocka_unit_test(a_checkpoint_generates_what_the_export_does),
+        cmocka_unit_test(an_export_of_a_bf16_run_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
