@@ -11,3 +11,11 @@ if(NOT TANDEM_SANITIZE)
   set_tests_properties(memory_process_test PROPERTIES TIMEOUT 900
     ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 endif()
+
+# The same of simulated GPUs.
+if(TARGET tandem_cuda_sim)
+  tandem_test(memory_gpu_test ${CMAKE_SOURCE_DIR}/tests/parallel/memory_gpu_test.c test_process_gang)
+  add_dependencies(memory_gpu_test tandem-rank tandem_cuda_sim)
+  set_tests_properties(memory_gpu_test PROPERTIES TIMEOUT 1200 LABELS cusim
+    ENVIRONMENT "${TANDEM_SIM_ENVIRONMENT}")
+endif()
