@@ -9,8 +9,9 @@
 #define QUERIES ATTENTION_TILE
 static_assert(KEYS == ATTENTION_TILE, "a block's keys are one tile of segments");
 
-/* WIDTH: queries whose scores are in registers at a time. */
-template <int E_, int WIDTH_, int BLOCKS_> struct dkv_shape {
+/* WIDTH: queries whose scores are in registers at a time. KEPT: keys and values stay there. */
+template <int E_, bool KEPT_, int WIDTH_, int BLOCKS_> struct dkv_shape {
+    static constexpr bool KEPT = KEPT_;
     static constexpr int E = E_, WIDTH = WIDTH_, BLOCKS = BLOCKS_;
     static constexpr int TILE = QUERIES * E;
     /* Keys, values, two tiles of queries and two of gradients; of each query, twice, lse and dot.
@@ -108,7 +109,11 @@ static __global__ void __launch_bounds__(MMA_THREADS, S::BLOCKS)
     fetch_queries<E>(queries, grads, p, part.b, now);
     cu_cp_async_commit();
     stats[threadIdx.x] = fetch_stat(p, part.b, now);
-    struct left_factor<E, 1, false> left, left_values;
+    struct left_factor<E, 1, S::KEPT> left, left_values;
+    if (S::KEPT) {
+        cu_cp_async_wait<0>();
+        __syncthreads();
+    }
     left.init(keys + warp_row * E);
     left_values.init(values + warp_row * E);
 
@@ -130,7 +135,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, S::BLOCKS)
         }
         cu_cp_async_commit();
         bool mixed = ranges && !ranges_meet_as_one(mine, ranges[now.tile]);
-#pragma unroll
+#pragma unroll 1
         for (int from = 0; from < QUERIES; from += WIDTH) {
             const bf16 *some = queries + at * S::TILE + from * E;
             const bf16 *some_grads = grads + at * S::TILE + from * E;
@@ -186,8 +191,8 @@ static cudaError_t launch(cudaStream_t s, const struct attention_problem<bf16> *
 
 cudaError_t attention_mma_dkv(cudaStream_t s, const struct attention_problem<bf16> *p)
 {
-    return p->e <= 32   ? launch<dkv_shape<32, 64, 3>>(s, p)
-           : p->e <= 64 ? launch<dkv_shape<64, 64, 2>>(s, p)
-           : p->e <= 96 ? launch<dkv_shape<96, 64, 2>>(s, p)
-                        : launch<dkv_shape<128, 32, 2>>(s, p);
+    return p->e <= 32   ? launch<dkv_shape<32, true, 64, 3>>(s, p)
+           : p->e <= 64 ? launch<dkv_shape<64, true, 64, 2>>(s, p)
+           : p->e <= 96 ? launch<dkv_shape<96, false, 32, 2>>(s, p)
+                        : launch<dkv_shape<128, false, 32, 2>>(s, p);
 }

@@ -156,7 +156,7 @@ static cudaError_t launch(cudaStream_t s, const struct attention_problem<bf16> *
 cudaError_t attention_mma_dq(cudaStream_t s, const struct attention_problem<bf16> *p)
 {
     return p->e <= 32   ? launch<dq_shape<32, true, 64, 3>>(s, p)
-           : p->e <= 64 ? launch<dq_shape<64, true, 64, 2>>(s, p)
+           : p->e <= 64 ? launch<dq_shape<64, true, 64, 3>>(s, p)
            : p->e <= 96 ? launch<dq_shape<96, true, 64, 2>>(s, p)
-                        : launch<dq_shape<128, true, 32, 2>>(s, p);
+                        : launch<dq_shape<128, true, 64, 2>>(s, p);
 }

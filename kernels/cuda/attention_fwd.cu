@@ -5,14 +5,17 @@
 
 #define KEYS ATTENTION_TILE
 
-/* MT: parts of 16 rows a warp. KEPT: queries stay in registers. */
-template <int E_, int MT_, bool KEPT_, int BLOCKS_> struct fwd_shape {
-    static constexpr int E = E_, MT = MT_, BLOCKS = BLOCKS_;
+/* MT: parts of 16 rows a warp. WIDTH: keys whose scores are in registers at a time. KEPT: queries
+ * stay there. */
+template <int E_, int MT_, int WIDTH_, bool KEPT_, int BLOCKS_> struct fwd_shape {
+    static constexpr int E = E_, MT = MT_, WIDTH = WIDTH_, BLOCKS = BLOCKS_;
     static constexpr bool KEPT = KEPT_;
     static constexpr int ROWS = MMA_WARPS * MMA_ROWS * MT;
     static constexpr int TILE = KEYS * E;
-    /* Two tiles of keys, two of values; queries in the second ones of these, or behind them. */
+    /* Twice a tile of keys and one of values; queries come by way of the second two where they
+     * don't stay in shared memory, behind these. */
     static constexpr int BYTES = (4 * TILE + (KEPT ? 0 : ROWS * E)) * 2;
+    static_assert(ROWS <= 2 * KEYS, "queries fit into two tiles");
 };
 
 /* The softmax so far of a warp's rows; [part][lane / 4, lane / 4 + 8]. */
@@ -21,27 +24,30 @@ template <int MT> struct running {
 };
 
 /* Scores become their weights; what was summed before is scaled to the new maximum. */
-template <int E, int MT>
-static __device__ __forceinline__ void soften(float (&s)[MT][KEYS / 8][4],
+template <int E, int MT, int WIDTH>
+static __device__ __forceinline__ void soften(float (&s)[MT][WIDTH / 8][4],
                                               float (&out)[MT][E / 8][4], struct running<MT> *run,
                                               float scale)
 {
+    float keep[MT][2];
+    bool all = true;
 #pragma unroll
     for (int m = 0; m < MT; m++) {
 #pragma unroll
         for (int lower = 0; lower < 2; lower++) {
             float top = run->max[m][lower];
 #pragma unroll
-            for (int n = 0; n < KEYS / 8; n++) {
+            for (int n = 0; n < WIDTH / 8; n++) {
                 top = fmaxf(top, fmaxf(s[m][n][2 * lower], s[m][n][2 * lower + 1]));
             }
             top = row_max(top);
             /* A row that has seen nothing yet. */
             float base = top == -INFINITY ? 0.0f : top * scale;
-            float keep = cu_exp2(run->max[m][lower] * scale - base);
-            float sum = run->sum[m][lower] * keep;
+            keep[m][lower] = cu_exp2(run->max[m][lower] * scale - base);
+            all = all && keep[m][lower] == 1;
+            float sum = run->sum[m][lower] * keep[m][lower];
 #pragma unroll
-            for (int n = 0; n < KEYS / 8; n++) {
+            for (int n = 0; n < WIDTH / 8; n++) {
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
                     float p = cu_exp2(s[m][n][2 * lower + c] * scale - base);
@@ -49,13 +55,22 @@ static __device__ __forceinline__ void soften(float (&s)[MT][KEYS / 8][4],
                     sum += p;
                 }
             }
-#pragma unroll
-            for (int n = 0; n < E / 8; n++) {
-                out[m][n][2 * lower] *= keep;
-                out[m][n][2 * lower + 1] *= keep;
-            }
             run->max[m][lower] = top;
             run->sum[m][lower] = sum;
+        }
+    }
+    /* Maxima seldom change after the first tiles. */
+    if (__all_sync(CU_ALL_LANES, all)) {
+        return;
+    }
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int n = 0; n < E / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                out[m][n][i] *= keep[m][i / 2];
+            }
         }
     }
 }
@@ -64,11 +79,10 @@ template <class S>
 static __global__ void __launch_bounds__(MMA_THREADS, S::BLOCKS)
     attention_fwd_kernel(const struct attention_problem<bf16> p)
 {
-    constexpr int E = S::E, MT = S::MT;
+    constexpr int E = S::E, MT = S::MT, WIDTH = S::WIDTH;
     CU_DYN_SHARED(bf16, shared);
-    bf16 *keys = shared, *values = shared + 2 * S::TILE;
-    bf16 *queries = S::KEPT ? keys + S::TILE : shared + 4 * S::TILE;
-    static_assert(!S::KEPT || MT == 1, "queries that stay in registers come by way of one tile");
+    bf16 *keys = shared, *values = shared + S::TILE;
+    bf16 *queries = shared + (S::KEPT ? 2 : 4) * S::TILE;
 
     struct attention_part part = attention_part_of(p, p.h, true);
     int warp = (int)threadIdx.x / CU_WARP;
@@ -117,30 +131,36 @@ static __global__ void __launch_bounds__(MMA_THREADS, S::BLOCKS)
     int at = 0; /* of the two tiles */
     for (int tile = last; tile >= 0; at = 1 - at) {
         int next = tile_before(ranges, mine, tile - 1);
-        float s[MT][KEYS / 8][4];
         cu_cp_async_wait<1>();
         __syncthreads(); /* keys are there; nobody reads the others any more */
         if (next >= 0) {
-            tile_fetch<E, KEYS>(keys + (1 - at) * S::TILE,
+            tile_fetch<E, KEYS>(keys + 2 * (1 - at) * S::TILE,
                                 p.k + k_at + (int64_t)(next * KEYS) * k_stride, k_stride, KEYS,
                                 p.e);
         }
         cu_cp_async_commit();
-        product_across<E, MT, KEYS>(s, left, keys + at * S::TILE);
         bool mixed = ranges && !ranges_meet_as_one(mine, ranges[tile]);
-        if (mixed || tile * KEYS + KEYS - 1 > first_row) {
-            mask_scores<MT, KEYS>(s, first_row, tile * KEYS, true, mixed ? segments : nullptr, p.t);
+#pragma unroll 1
+        for (int from = 0; from < KEYS; from += WIDTH) {
+            float s[MT][WIDTH / 8][4];
+            product_across<E, MT, WIDTH>(s, left, keys + 2 * at * S::TILE + from * E);
+            if (mixed || tile * KEYS + KEYS - 1 > first_row) {
+                mask_scores<MT, WIDTH>(s, first_row, tile * KEYS + from, true,
+                                       mixed ? segments : nullptr, p.t);
+            }
+            soften<E, MT, WIDTH>(s, out, &run, p.scale);
+            if (from == 0) {
+                cu_cp_async_wait<1>();
+                __syncthreads(); /* values, too */
+                if (next >= 0) {
+                    tile_fetch<E, KEYS>(values + 2 * (1 - at) * S::TILE,
+                                        p.v + k_at + (int64_t)(next * KEYS) * k_stride, k_stride,
+                                        KEYS, p.e);
+                }
+                cu_cp_async_commit();
+            }
+            product_along<E, MT, WIDTH>(out, s, values + 2 * at * S::TILE + from * E);
         }
-        soften<E, MT>(s, out, &run, p.scale);
-        cu_cp_async_wait<1>();
-        __syncthreads();
-        if (next >= 0) {
-            tile_fetch<E, KEYS>(values + (1 - at) * S::TILE,
-                                p.v + k_at + (int64_t)(next * KEYS) * k_stride, k_stride, KEYS,
-                                p.e);
-        }
-        cu_cp_async_commit();
-        product_along<E, MT, KEYS>(out, s, values + at * S::TILE);
         tile = next;
     }
     cu_cp_async_wait<0>();
@@ -189,8 +209,8 @@ cudaError_t attention_mma_fwd(cudaStream_t s, const struct attention_problem<bf1
 {
     struct attention_problem<bf16> p = *problem;
     p.scale *= (float)LOG2_E;
-    return p.e <= 32   ? launch<fwd_shape<32, 2, false, 2>>(s, &p)
-           : p.e <= 64 ? launch<fwd_shape<64, 2, false, 2>>(s, &p)
-           : p.e <= 96 ? launch<fwd_shape<96, 1, true, 2>>(s, &p)
-                       : launch<fwd_shape<128, 1, true, 2>>(s, &p);
+    return p.e <= 32   ? launch<fwd_shape<32, 2, 64, true, 2>>(s, &p)
+           : p.e <= 64 ? launch<fwd_shape<64, 2, 64, true, 2>>(s, &p)
+           : p.e <= 96 ? launch<fwd_shape<96, 2, 64, false, 2>>(s, &p)
+                       : launch<fwd_shape<128, 2, 32, false, 2>>(s, &p);
 }

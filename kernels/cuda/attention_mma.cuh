@@ -26,6 +26,8 @@ typedef __nv_bfloat16 bf16;
 template <int E> struct swizzle {
     static_assert(E % 32 == 0, "rows are whole halves of the banks");
     static constexpr int chunks = E % 64 == 0 ? 8 : 4;
+    /* Threads side by side that copy a row. */
+    static constexpr int copiers = E % 128 == 0 ? 16 : chunks;
 };
 
 /* Where a chunk of a row lies in a tile, in numbers. */
@@ -36,13 +38,14 @@ template <int E> static __device__ __forceinline__ int tile_at(int row, int chun
 }
 
 /* Starts the copy of a tile's rows: `num` of them are there, the others become zeros, and so does
- * what is beyond e. As many neighbours as chunks are permuted copy side by side, so that a thread's
- * chunks all lie at the same place of their rows but for a constant. */
+ * what is beyond e; where nothing is copied nothing is read, so the address may lie outside. As
+ * many neighbours as chunks are permuted copy side by side, so that a thread's chunks all lie at
+ * the same place of their rows but for a constant. */
 template <int E, int ROWS>
 static __device__ __forceinline__ void tile_fetch(bf16 *tile, const bf16 *src, int stride, int num,
                                                   int e)
 {
-    constexpr int across = E % 128 == 0 ? 16 : swizzle<E>::chunks;
+    constexpr int across = swizzle<E>::copiers;
     constexpr int down = MMA_THREADS / across;
     static_assert(down % 8 == 0 && ROWS % down == 0 && E / CHUNK % across == 0,
                   "all threads copy the same");
@@ -50,14 +53,16 @@ static __device__ __forceinline__ void tile_fetch(bf16 *tile, const bf16 *src, i
     int chunk = (int)threadIdx.x % across;
     cu_shared_at to = cu_shared_of(tile + tile_at<E>(row, chunk));
     const bf16 *from = src + row * stride + chunk * CHUNK;
+    int64_t step = (int64_t)down * stride;
 #pragma unroll
     for (int r = 0; r < ROWS; r += down) {
 #pragma unroll
         for (int c = 0; c < E / CHUNK; c += across) {
             bool full = row + r < num && (chunk + c) * CHUNK < e;
-            cu_cp_async16(to + (cu_shared_at)(r * E + c * CHUNK) * sizeof(bf16),
-                          full ? from + r * stride + c * CHUNK : src, full);
+            cu_cp_async16(to + (cu_shared_at)(r * E + c * CHUNK) * sizeof(bf16), from + c * CHUNK,
+                          full);
         }
+        from += step;
     }
 }
 

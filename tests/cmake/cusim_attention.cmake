@@ -1,7 +1,7 @@
 if(NOT TANDEM_CUSIM_BUILT)
   return()
 endif()
-cusim_test(cusim_attention_test attention_test.c)
+cusim_test(cusim_attention_test attention_test.c attention_banks.cu)
 
 # cuDNN: its header and, for one test, the library itself.
 find_path(TANDEM_CUDA_INCLUDE_cudnn cudnn.h HINTS ${TANDEM_CUDA_INCLUDE})

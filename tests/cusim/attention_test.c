@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/kernels.h"
+#include "tests/cusim/attention_banks.h"
 #include "tests/effort.h"
 
 /* What is allowed, of the largest number of a tensor, or of 1. f32: sums of some hundred products.
@@ -257,6 +258,18 @@ static void check(enum dtype t, struct shape shape, int schedule)
     MUST(cudaStreamDestroy(s));
 }
 
+/* Sanitizers are slow; what they look for shows in some cases as in all. */
+static size_t stride(void)
+{
+#ifdef CUSIM_TSAN
+    return (size_t)effort(1, 4, 4);
+#elif defined CUSIM_ASAN
+    return (size_t)effort(1, 2, 3);
+#else
+    return (size_t)effort(1, 1, 2);
+#endif
+}
+
 static void bf16_heads_of_all_widths_agree_with_f64(void **state)
 {
     (void)state;
@@ -264,7 +277,7 @@ static void bf16_heads_of_all_widths_agree_with_f64(void **state)
         {1, 67, 2, 1, 32, WHOLE, 0},  {2, 33, 3, 3, 40, WHOLE, 0}, {1, 129, 1, 1, 64, WHOLE, 0},
         {1, 71, 2, 2, 88, WHOLE, 0},  {1, 66, 1, 1, 96, WHOLE, 0}, {1, 77, 2, 1, 104, WHOLE, 0},
         {1, 131, 2, 1, 128, WHOLE, 0}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += stride()) {
         check(DTYPE_BF16, shapes[i], (int)i);
     }
 }
@@ -273,7 +286,7 @@ static void any_length_of_a_sequence_will_do(void **state)
 {
     (void)state;
     static const int64_t lengths[] = {1, 2, 15, 17, 63, 64, 65, 127, 128, 193};
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i += stride()) {
         check(DTYPE_BF16, (struct shape){1, lengths[i], 1, 1, 32, WHOLE, 0}, (int)i);
         check(DTYPE_F32, (struct shape){1, lengths[i], 1, 1, 5, WHOLE, 0}, (int)i);
     }
@@ -291,7 +304,7 @@ static void keys_of_a_group_sum_over_its_heads(void **state)
 static void documents_do_not_see_each_other(void **state)
 {
     (void)state;
-    for (int packing = DOCUMENTS; packing <= LONELY; packing++) {
+    for (int packing = DOCUMENTS; packing <= LONELY; packing += stride() > 1 ? 2 : 1) {
         check(DTYPE_BF16, (struct shape){2, 201, 1, 1, 32, (enum packing)packing, 0}, packing);
         check(DTYPE_BF16, (struct shape){1, 133, 2, 1, 128, (enum packing)packing, 0}, packing);
         check(DTYPE_F32, (struct shape){2, 201, 2, 1, 7, (enum packing)packing, 0}, packing);
@@ -307,7 +320,7 @@ static void what_tensor_cores_cannot_take_is_computed_without(void **state)
         {1, 35, 2, 1, 33, WHOLE, 0},      {1, 37, 1, 1, 100, WHOLE, 0},
         {1, 34, 1, 1, 200, SCATTERED, 0}, {1, 39, 1, 1, 256, WHOLE, 0},
         {1, 66, 1, 1, 64, WHOLE, 2}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += stride()) {
         struct shape f32 = shapes[i];
         f32.skip *= 2;
         check(DTYPE_BF16, shapes[i], (int)i);
@@ -348,6 +361,46 @@ static void every_schedule_has_the_same_bits(void **state)
     }
 }
 
+/* What so many threads touch at once, `bytes` each, must lie in different banks: there are 32 of 4
+ * bytes. */
+static void expect_no_conflict(const char *what, int e, const int32_t *at, int num_threads,
+                               int bytes)
+{
+    for (int first = 0; first < 128; first += num_threads) {
+        uint32_t taken = 0;
+        for (int i = first; i < first + num_threads; i++) {
+            uint32_t banks = (bytes == 16 ? 0xfu : 1u) << at[i] / 4 % 32;
+            if (at[i] % bytes != 0 || taken & banks) {
+                fail_msg("%s, heads of %d: thread %d meets another in a bank", what, e, i);
+            }
+            taken |= banks;
+        }
+    }
+}
+
+static void no_two_threads_meet_in_a_bank(void **state)
+{
+    (void)state;
+    cudaStream_t s = stream_open();
+    for (int e = 32; e <= 128; e += 32) {
+        struct attention_banks *out = side_put(s, NULL, sizeof *out);
+        struct attention_banks *at = malloc(sizeof *at);
+        MUST(attention_banks_of(s, e, out));
+        side_get(s, at, out, sizeof *at);
+        for (int k = 0; k < e / 16; k++) {
+            expect_no_conflict("ldmatrix of a left factor", e, at->left[k], 8, 16);
+            expect_no_conflict("ldmatrix of a right factor", e, at->across[k], 8, 16);
+        }
+        expect_no_conflict("copy", e, at->copy, 8, 16);
+        for (int n = 0; n < e / 8; n++) {
+            expect_no_conflict("sums", e, at->sums[n], 32, 4);
+        }
+        free(at);
+        side_free(out, 0);
+    }
+    MUST(cudaStreamDestroy(s));
+}
+
 static void what_makes_no_sense_is_refused(void **state)
 {
     (void)state;
@@ -375,6 +428,7 @@ int main(void)
         cmocka_unit_test(documents_do_not_see_each_other),
         cmocka_unit_test(what_tensor_cores_cannot_take_is_computed_without),
         cmocka_unit_test(every_schedule_has_the_same_bits),
+        cmocka_unit_test(no_two_threads_meet_in_a_bank),
         cmocka_unit_test(what_makes_no_sense_is_refused),
     };
     return cmocka_run_group_tests(tests, open_ref, close_ref);
