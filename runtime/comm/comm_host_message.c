@@ -77,7 +77,7 @@ static bool take_back(struct exchange *x)
 {
     bool any = false;
     for (int c = 0; c < 2; c++) {
-        if (x->owner[c] >= 0 && !atomic_load(&x->me->channels[c].is_full)) {
+        if (x->owner[c] >= 0 && !atomic_load(&x->me->channels[c].to_plus_1)) {
             struct progress *p = &x->all[x->owner[c]];
             x->owner[c] = -1;
             p->in_chunks--;
@@ -101,7 +101,6 @@ static void fill(struct exchange *x, int32_t i, int c)
         memcpy((char *)g->staging[g->base.rank] + message_offset(c),
                (const char *)p->m->mem + p->moved, len);
     }
-    channel->to = p->m->peer;
     channel->staging_idx = g->staging_idx;
     channel->dtype = p->m->dtype;
     channel->n = p->m->n;
@@ -112,7 +111,7 @@ static void fill(struct exchange *x, int32_t i, int c)
     p->begun = true;
     p->in_chunks++;
     x->owner[c] = i;
-    atomic_store(&channel->is_full, 1);
+    atomic_store(&channel->to_plus_1, p->m->peer + 1);
     segment_ring(&g->slot->members[p->m->peer]);
 }
 
@@ -182,7 +181,7 @@ static int step_receive(struct exchange *x, int32_t i, struct error *err)
     }
     for (int c = 0; c < 2 && !p->done; c++) {
         struct segment_channel *channel = &from->channels[c];
-        if (!atomic_load(&channel->is_full) || channel->to != g->base.rank) {
+        if (atomic_load(&channel->to_plus_1) != g->base.rank + 1) {
             continue;
         }
         if (check_fit(x, p, channel, err) != 0) {
@@ -195,7 +194,7 @@ static int step_receive(struct exchange *x, int32_t i, struct error *err)
                    (const char *)g->segment + staging + message_offset(c), channel->len);
         }
         p->moved += channel->len;
-        atomic_store(&channel->is_full, 0);
+        atomic_store(&channel->to_plus_1, 0);
         segment_ring(from);
         any = 1;
         if (p->moved == p->bytes) {

@@ -74,8 +74,8 @@ struct segment_call {
 
 /* A piece on its way to one member, in one of the sender's two chunks. */
 struct segment_channel {
-    _Alignas(64) _Atomic uint32_t is_full; /* the sender fills it, the receiver empties it */
-    int32_t to;                            /* member */
+    /* 0 = empty; else the rest is that member's to read, until it says 0 again. */
+    _Alignas(64) _Atomic int32_t to_plus_1;
     uint32_t staging_idx;
     uint32_t dtype;
     int64_t n;        /* of the whole message */
