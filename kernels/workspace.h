@@ -88,8 +88,8 @@ static inline size_t workspace_cuda_attention(int64_t b, int64_t t, int64_t h, i
 }
 
 /* Sums of columns have no workspace in the table of operations: whoever launches them keeps this
- * much for each stream. Parts of up to WORKSPACE_COLUMNS_FLOATS numbers; one part needs none. */
-#define WORKSPACE_COLUMNS_FLOATS (256 * 1024)
-#define WORKSPACE_CUDA_COLUMN_SUM (WORKSPACE_COLUMNS_FLOATS * sizeof(float))
+ * much for each stream: so many blocks' sums of up to 256 columns each. */
+#define WORKSPACE_COLUMNS_BLOCKS 528
+#define WORKSPACE_CUDA_COLUMN_SUM (WORKSPACE_COLUMNS_BLOCKS * 256 * sizeof(float))
 
 #endif

@@ -1,9 +1,9 @@
-/* Sums of columns. Bytes a number: its type's, and the parts: at most 2 MiB a call. */
+/* Sums of columns. Bytes a number: its type's, and the parts: at most 1 MiB a call. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/launch.h"
 
-/* Blocks: four for each multiprocessor of an H100. */
-#define MAX_BLOCKS 528
+/* Four for each multiprocessor of an H100; each has one part of its columns in the workspace. */
+#define MAX_BLOCKS WORKSPACE_COLUMNS_BLOCKS
 /* Fewer rows a block aren't worth its part. */
 #define MIN_ROWS (4 * COLUMNS_Y)
 
@@ -11,10 +11,10 @@ template <class T, int N>
 static cudaError_t launch(cudaStream_t s, float *db, const T *dy, int64_t r, int64_t n,
                           float *parts)
 {
+    static_assert(COLUMNS_X * N <= 256, "a part is so long");
     int64_t per_block = COLUMNS_X * N;
     int64_t across = (n + per_block - 1) / per_block;
     int64_t num = MAX_BLOCKS / across;
-    num = num < WORKSPACE_COLUMNS_FLOATS / n ? num : WORKSPACE_COLUMNS_FLOATS / n;
     num = num < r / MIN_ROWS ? num : r / MIN_ROWS;
     bool alone = num <= 1;
     struct columns_out o = {alone ? db : parts, NULL, n};

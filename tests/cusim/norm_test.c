@@ -164,6 +164,15 @@ static void norms_agree_at_each_length_that_is_held(void **state)
     }
 }
 
+/* Blocks take rows in turns; what they share to sum one row isn't the next row's yet. */
+static void blocks_that_take_many_rows_agree(void **state)
+{
+    (void)state;
+    schedule_take(2);
+    check_rmsnorm(DTYPE_F32, 4 * WORKSPACE_NORM_PARTS + 9, 388, false, true, 0);
+    check_layernorm(DTYPE_F32, SIZED(4 * WORKSPACE_NORM_PARTS + 9, 9), 260, false, false, 0);
+}
+
 static void norms_of_nothing_do_nothing(void **state)
 {
     (void)state;
@@ -188,6 +197,7 @@ int main(void)
         cmocka_unit_test(layernorm_agrees_with_the_reference),
         cmocka_unit_test(layernorm_of_very_long_rows_agrees),
         cmocka_unit_test(norms_agree_at_each_length_that_is_held),
+        cmocka_unit_test(blocks_that_take_many_rows_agree),
         cmocka_unit_test(norms_of_nothing_do_nothing),
     };
     return cmocka_run_group_tests(tests, open_ref, close_ref);

@@ -264,6 +264,7 @@ static void biases_and_their_gradients_agree(void **state)
     }
     schedule_take(1);
     check_bias(DTYPE_BF16, 3, effort(8200, 8200, 520), 0);
+    check_bias(DTYPE_F32, effort(17000, 17000, 300), 8, 0);
 }
 
 /* ---- what a product leaves to do ---- */

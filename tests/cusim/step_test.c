@@ -172,7 +172,7 @@ static struct step step_new(cudaStream_t s, int32_t num, int64_t n, double decay
     int64_t at = 0;
     for (int32_t i = 0; i < num; i++) {
         int64_t size = n + i % 3;
-        x.runs[i] = (struct step_run){at, at, at + i % 2, at, size, i % 2 ? decay : 0};
+        x.runs[i] = (struct step_run){at, at, at + i % 2, at + i / 2 % 2, size, i % 2 ? decay : 0};
         at += size + GAP;
     }
     x.total = at;
