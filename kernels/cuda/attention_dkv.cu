@@ -131,7 +131,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, S::BLOCKS)
         if (more) {
             fetch_queries<E>(queries + (1 - at) * S::TILE, grads + (1 - at) * S::TILE, p, part.b,
                              next);
-            stats[(1 - at) * MMA_THREADS + threadIdx.x] = fetch_stat(p, part.b, next);
+            stats[(1 - at) * MMA_THREADS + (int)threadIdx.x] = fetch_stat(p, part.b, next);
         }
         cu_cp_async_commit();
         bool mixed = ranges && !ranges_meet_as_one(mine, ranges[now.tile]);
