@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "plan/device_types.h"
-#include "plan/plan_parts.h"
 #include "proto/text.h"
 
 /* ---- what is asked for ---- */
@@ -112,27 +111,6 @@ static int refuse(const Plan *plan, const struct fabric *f, const struct place_r
                      lack->group, type, before, near, after);
 }
 
-/* GPUs of the job's types that are too old for its precision; NULL: none is. */
-static const struct fabric_type *too_old(const struct fabric *f, const struct place_request *r)
-{
-    for (int32_t i = 0; i < f->num_types; i++) {
-        const struct fabric_type *t = &f->types[i];
-        if (t->capability > 0 && t->capability < r->capability &&
-            (strcmp(r->type, "any") == 0 || strcmp(r->type, t->name) == 0)) {
-            return t;
-        }
-    }
-    return NULL;
-}
-
-static int refuse_old(const struct fabric_type *t, struct error *err)
-{
-    return error_set(err, ERR_FAILED_PRECONDITION,
-                     "training.precision: bf16 needs GPUs of compute capability 8.0 (A100) or "
-                     "newer, type %s has %d.%d; use fp32",
-                     t->name, t->capability / 10, t->capability % 10);
-}
-
 /* ---- which devices ---- */
 
 /* Devices of the cluster that are neither held nor drained. */
@@ -199,71 +177,10 @@ static int choose(Plan *plan, const struct fabric *f, const struct free_map *m,
         r->mem_bytes = 0;
         result = place_find(m, r, devices, NULL, &lack);
     }
-    const struct fabric_type *old = result == PLACE_NEVER ? too_old(f, r) : NULL;
-    if (old) {
-        struct place_request any = *r;
-        any.capability = 0;
-        if (place_find(m, &any, devices, NULL, NULL) != PLACE_NEVER) {
-            return refuse_old(old, err);
-        }
+    if (result == PLACE_NEVER && placement_refuse_old(m, r, devices, err) != 0) {
+        return -1;
     }
     return result == PLACE_OK ? 0 : refuse(plan, f, r, result, &lack, err);
-}
-
-static bool names_node(const struct place_request *r, const char *node)
-{
-    for (size_t i = 0; i < r->num_nodes; i++) {
-        if (strcmp(r->nodes[i], node) == 0) {
-            return true;
-        }
-    }
-    return r->num_nodes == 0;
-}
-
-/* A job that is to be started on GPUs finds them on the one host that is reached. */
-static int use_gpu_node(struct place_request *r, const struct plan_input *in, struct error *err)
-{
-    if (!r->gpu_only || in->unbuilt || !in->gpu_node) {
-        return 0;
-    }
-    if (!names_node(r, in->gpu_node)) {
-        return error_set(err, ERR_UNIMPLEMENTED,
-                         "resources.nodes: GPUs of other hosts than %.64s are not reached yet",
-                         in->gpu_node);
-    }
-    r->nodes = &in->gpu_node;
-    r->num_nodes = 1;
-    return 0;
-}
-
-/* Given devices, and those of a plan that is only looked at, need not be what the job can use. */
-static int check_gpus(Plan *plan, const struct plan_input *in, const struct fabric *f,
-                      const int32_t *devices, struct error *err)
-{
-    const struct fabric_device *first = &f->devices[devices[0]];
-    bool cuda = strcmp(plan->backend, "cuda") == 0;
-    struct error why;
-    if (f->types[first->type].is_cpu == cuda) {
-        return error_set(err, ERR_FAILED_PRECONDITION,
-                         "placement: device %d of node %s is of type %s, backend %s runs on %s",
-                         first->index, f->nodes[first->node].name, f->types[first->type].name,
-                         plan->backend, cuda ? "GPUs" : "type cpu");
-    }
-    for (int64_t i = 1; cuda && i < plan->mesh->num_ranks; i++) {
-        if (f->devices[devices[i]].node != first->node) {
-            error_set(&why, ERR_UNIMPLEMENTED,
-                      "resources.devices: %lld GPUs on more than one node: a gang on more than one "
-                      "host is not built yet",
-                      (long long)plan->mesh->num_ranks);
-            if (!in->unbuilt) {
-                *err = why;
-                return -1;
-            }
-            plan_add_unbuilt(plan, why.text);
-            return 0;
-        }
-    }
-    return 0;
 }
 
 /* ---- what follows ---- */
@@ -389,7 +306,7 @@ int placement_build(Plan *plan, const struct plan_input *in, const struct fabric
     if (!placement_request(&r, plan->spec, plan->backend, mem_bytes)) {
         return error_set(err, ERR_INVALID_ARGUMENT, "plan: the job has no layout");
     }
-    if ((in->unbuilt && check_nodes(f, &r, err) != 0) || use_gpu_node(&r, in, err) != 0) {
+    if ((in->unbuilt && check_nodes(f, &r, err) != 0) || placement_use_gpu_node(&r, in, err) != 0) {
         return -1;
     }
     int32_t num_ranks = (int32_t)plan->mesh->num_ranks;
@@ -399,7 +316,7 @@ int placement_build(Plan *plan, const struct plan_input *in, const struct fabric
     int rc = in->placement ? use_given(in, f, num_ranks, devices, err)
                            : choose(plan, f, m, &r, devices, err);
     if (rc == 0) {
-        rc = check_gpus(plan, in, f, devices, err);
+        rc = placement_check_gpus(plan, in, f, devices, err);
     }
     if (rc == 0) {
         rc = set_score(plan, m, &r, devices, err);

@@ -28,4 +28,17 @@ void placement_set_groups(Plan *plan, const struct fabric *f, const struct place
  * together into the node's? A size of 0 is not known and not checked. */
 int placement_check_memory(const Plan *plan, const struct fabric *f, struct error *err);
 
+/* ---- placement_gpu.c ---- */
+
+/* r finds no place: fails where it would, were its GPUs not too old for the precision. devices: for
+ * as many as the gang has; what is in there then is of no use. */
+int placement_refuse_old(const struct free_map *m, const struct place_request *r, int32_t *devices,
+                         struct error *err);
+/* Restricts r to the node whose GPUs a job can be started on. */
+int placement_use_gpu_node(struct place_request *r, const struct plan_input *in, struct error *err);
+/* Do the devices suit the backend? GPUs of more than one node are noted as not built, or refused.
+ */
+int placement_check_gpus(Plan *plan, const struct plan_input *in, const struct fabric *f,
+                         const int32_t *devices, struct error *err);
+
 #endif
