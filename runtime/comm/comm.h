@@ -1,6 +1,7 @@
 /* Collective communication over an axis group, in NCCL's shape: each call goes onto a stream and
  * returns at once; its error, if any, comes out of the stream's sync. Every member makes the same
- * calls in the same order. Sums are in rank order: all members get the same bits.
+ * calls in the same order. All members get the same bits of a sum; comm_host adds in rank order,
+ * NCCL as it likes, and a maximum of NCCL's may lose a NaN.
  *
  * Every call has a deadline. When it passes, when a member dies or when someone aborts, the call
  * fails on all the others and the text names the missing rank and the operation. After a failure

@@ -3,7 +3,7 @@
  * stderr. It leaves with 0 when it has said RankDone, with 1 when it has said RankFault.
  *
  * Threads: main (the rank: everything but what follows), one each that sums gradients, gathers
- * weights and writes checkpoints, and the kernels' workers. */
+ * weights and writes checkpoints, the kernels' workers, and on GPUs NCCL's watchdog. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
