@@ -31,6 +31,7 @@ struct bar {
     double sums, floor;
     bool per_element;
     bool spreads; /* a NaN may come out in more places */
+    bool biased;  /* errors may be of one sign */
 };
 
 static void compare_output(const char *what, int o, const double *want, const double *got,
@@ -65,6 +66,29 @@ static void compare_output(const char *what, int o, const double *want, const do
     }
 }
 
+/* Rounding goes both ways: over many numbers the errors, in units of each number's own, are of no
+ * one sign. What cuts digits off would pass where a bar has room for it, and pulls all weights to
+ * zero. */
+#define MIN_UNBIASED 512
+
+static void check_bias(const char *what, int o, const double *want, const double *got, int64_t n)
+{
+    double sum = 0;
+    int64_t num = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double unit = ROUNDING_BF16 * want[i];
+        if (isfinite(unit) && unit != 0 && isfinite(got[i])) {
+            double error = (got[i] - want[i]) / unit;
+            sum += fmin(fmax(error, -2), 2);
+            num++;
+        }
+    }
+    if (num >= MIN_UNBIASED && fabs(sum / (double)num) > 0.3) {
+        fail_msg("%s: output %d: numbers are off by %.2f of a rounding in the mean", what, o,
+                 sum / (double)num);
+    }
+}
+
 static void compare(const char *what, const struct outputs *want, const struct outputs *got,
                     const struct bar *bar)
 {
@@ -72,6 +96,9 @@ static void compare(const char *what, const struct outputs *want, const struct o
     for (int o = 0; o < want->num; o++) {
         assert_int_equal(want->n[o], got->n[o]);
         compare_output(what, o, want->value[o], got->value[o], want->n[o], got->t[o], bar);
+        if (got->t[o] == DTYPE_BF16 && !bar->biased) {
+            check_bias(what, o, want->value[o], got->value[o], want->n[o]);
+        }
     }
 }
 
@@ -200,7 +227,7 @@ void check_parity(const char *what, op_run run, const struct shape *s, double ul
                               .run = run,
                               .s = &shape,
                               .t = (enum dtype)t,
-                              .bar = {0, s->floor, per_element, s->nan_spreads}};
+                              .bar = {0, s->floor, per_element, s->nan_spreads, s->biased}};
         trial.bar.sums = t == DTYPE_F64 ? fmax(1e-12, ulps_f32 * 0x1p-53) : ulps_f32 * 0x1p-24;
         /* GELU behind a product is of C as it was rounded, on all backends that round it. */
         trial.bar.sums += t == DTYPE_BF16 && (!hosts || s->gelu) ? s->ulps_bf16 * ROUNDING_BF16 : 0;

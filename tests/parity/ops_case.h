@@ -47,6 +47,7 @@ struct shape {
     int num_parts;    /* of a vocabulary; spans or runs of a list */
     bool no_scale;    /* optimizers: no factor of the gradients */
     bool equal;       /* all logits are the same */
+    bool biased;      /* errors may be of one sign */
     int64_t document; /* mean length of the documents of a row; 0 = a few positions */
     bool recur;       /* segments come again, or are numbered downwards */
     double size;      /* of the inputs; 0 = 1 */
