@@ -82,10 +82,12 @@ struct nccl_world {
     /* The watchdog. */
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t wake_lock; /* of the three below */
+    pthread_mutex_t wake_lock; /* of what stands below */
     pthread_cond_t wake;
     bool stop, asked_to_abort;
     char asked_reason[COMM_BOARD_REASON_MAX];
+    struct nccl_comm *held; /* whose call the lock's holder is inside of */
+    struct comm_board_call held_call;
 };
 
 /* "all-reduce of bucket 3 (65,536 fp32) over the shard group (data 0-3)" */

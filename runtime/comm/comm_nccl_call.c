@@ -30,6 +30,17 @@ static struct nccl_mark *take_mark(struct nccl_comm *c)
     return c->num < NCCL_MARKS ? &c->marks[(c->first + c->num) % NCCL_MARKS] : NULL;
 }
 
+/* What the watchdog can see of a call that doesn't come back. */
+static void say_held(struct nccl_world *w, struct nccl_comm *c, const struct comm_board_call *call)
+{
+    pthread_mutex_lock(&w->wake_lock);
+    w->held = c;
+    if (c) {
+        w->held_call = *call;
+    }
+    pthread_mutex_unlock(&w->wake_lock);
+}
+
 static int fail(struct enqueue *e, struct error *err)
 {
     char text[NCCL_TEXT_MAX];
@@ -67,7 +78,9 @@ static int begin(struct enqueue *e, struct nccl_comm *c, struct stream *s,
         cudaError_t error = cudaEventRecord(e->mark->begun, e->s);
         rc = error == cudaSuccess ? 0 : cuda_error(err, error, "mark before a collective");
     }
-    if (rc != 0) {
+    if (rc == 0) {
+        say_held(w, c, &e->call);
+    } else {
         pthread_mutex_unlock(&w->lock);
     }
     return rc;
@@ -78,6 +91,7 @@ static int end(struct enqueue *e, ncclResult_t result, struct error *err)
     struct nccl_comm *c = e->c;
     struct nccl_world *w = c->w;
     int rc = 0;
+    say_held(w, NULL, NULL);
     if (atomic_load(&w->has_failed)) {
         rc = fail(e, err); /* the watchdog freed us */
     } else if (result != ncclSuccess) {

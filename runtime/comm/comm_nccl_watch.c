@@ -182,15 +182,16 @@ static void look(struct nccl_world *w)
 /* ---- the end ---- */
 
 /* A communicator that a call is stuck inside must not be freed under it: it is revoked, which makes
- * the call return. Older NCCL can only abort, call or not. Returns whether it has the lock. */
+ * the call return; that then waits for wake_lock. Older NCCL can only abort, call or not. Returns
+ * whether it has the lock. */
 static bool free_who_is_stuck(struct nccl_world *w)
 {
 #if NCCL_VERSION_CODE >= 22809
-    for (struct nccl_comm *c = w->comms; c; c = c->next) {
-        if (c->nccl) {
-            ncclCommRevoke(c->nccl, 0);
-        }
+    pthread_mutex_lock(&w->wake_lock);
+    if (w->held && w->held->nccl) {
+        ncclCommRevoke(w->held->nccl, 0);
     }
+    pthread_mutex_unlock(&w->wake_lock);
     return pthread_mutex_lock(&w->lock) == 0;
 #else
     return pthread_mutex_trylock(&w->lock) == 0;
@@ -254,13 +255,38 @@ static bool lock_soon(struct nccl_world *w)
     return false;
 }
 
-/* Nobody's event tells of a call that doesn't come back. */
-static void fail_stuck(struct nccl_world *w)
+/* No event tells of a call that doesn't come back: it may have to connect to a peer first. So this
+ * rank counts as inside of it. */
+static struct comm_board_line *look_at_held(struct nccl_world *w, struct comm_board_call *call)
+{
+    struct comm_board_line *line = NULL;
+    pthread_mutex_lock(&w->wake_lock); /* as long as it stays inside */
+    struct nccl_comm *c = w->held;
+    if (c && c->line) {
+        line = c->line;
+        *call = w->held_call;
+        w->board->ops->show(line, call, true);
+        c->was_inside = true;
+        c->inside_turn = call->turn;
+        c->inside_since_ns = clock_mono_ns();
+    }
+    pthread_mutex_unlock(&w->wake_lock);
+    return line;
+}
+
+static void fail_stuck(struct nccl_world *w, struct comm_board_line *line,
+                       const struct comm_board_call *call)
 {
     char reason[COMM_BOARD_REASON_MAX];
-    snprintf(reason, sizeof reason, "rank %d was held inside a call of NCCL for %.1f s",
-             (int)w->base.rank, (double)w->deadline_ns / 1e9);
-    nccl_fail(w, ERR_DEADLINE_EXCEEDED, -1, reason);
+    double waited_s = (double)w->deadline_ns / 1e9;
+    int32_t culprit = -1;
+    if (line) {
+        culprit = w->board->ops->blame(line, call, waited_s, reason, sizeof reason);
+    } else {
+        snprintf(reason, sizeof reason, "rank %d was held inside a call of NCCL for %.1f s",
+                 (int)w->base.rank, waited_s);
+    }
+    nccl_fail(w, ERR_DEADLINE_EXCEEDED, culprit, reason);
 }
 
 static void *watch(void *arg)
@@ -272,12 +298,14 @@ static void *watch(void *arg)
         bool aborted = nccl_hear_abort(w), has_lock = true;
         int64_t now = clock_mono_ns();
         if (!lock_soon(w)) {
+            struct comm_board_call call;
+            struct comm_board_line *line = look_at_held(w, &call);
             stuck_since = stuck_since ? stuck_since : now;
             int64_t grace = aborted ? STUCK_GRACE_NS : w->deadline_ns;
             if (now - stuck_since < grace) {
                 continue;
             }
-            fail_stuck(w);
+            fail_stuck(w, line, &call);
             has_lock = free_who_is_stuck(w);
         } else if (!aborted) {
             stuck_since = 0;

@@ -673,24 +673,61 @@ static void without_a_board_nobody_hangs_either(void **state)
     ranks_end(&r, pids, 0);
 }
 
-/* A call that doesn't come back, as one that has to connect to a peer first. */
+/* Calls that don't come back, as those that have to connect to a peer first, who isn't there. */
 static void be_held(struct rank *r)
 {
     rank_open(r);
     NEED(r->all->ops->barrier(r->all, r->s, &r->err) == 0 && SYNC() == 0);
-    if (r->rank == 1) {
-        cusim_nccl_hold();
+    if (r->rank == 2) {
+        pause();
     }
-    reduce_until_it_fails(r, r->rank == 1 ? "rank 1" : "rank 1 on n1 did not come to all-reduce");
+    cusim_nccl_hold();
+    reduce_until_it_fails(r,
+                          "rank 2 on n2 did not come to all-reduce of bucket 3 (5,000 fp32) over "
+                          "all ranks within 0.8 s");
 }
 
 static void who_is_held_inside_a_call_gets_out(void **state)
 {
     (void)state;
-    struct rank r = {.num = 2, .deadline_ms = SHORT_MS, .has_board = true};
+    struct rank r = {.num = 3, .deadline_ms = SHORT_MS, .has_board = true};
     pid_t pids[MAX_RANKS];
     ranks_start(&r, be_held, pids);
-    ranks_end(&r, pids, 0);
+    ranks_end(&r, pids, 1u << 2);
+}
+
+static void be_told(struct rank *r)
+{
+    rank_open(r);
+    reduce_until_it_fails(r, "rank 2: stood still for 20 s");
+}
+
+/* As tandem-node does, long before a deadline. */
+static void who_looks_on_sees_which_rank_is_missing(void **state)
+{
+    (void)state;
+    struct rank r = {.num = 4, .deadline_ms = LONG_MS, .has_board = true};
+    struct comm_host_missing missing = {.rank = -1};
+    pid_t pids[MAX_RANKS];
+    ranks_start(&r, be_told, pids);
+    size_t bytes = comm_host_segment_bytes(r.num, 1 << 20);
+    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd, 0);
+    assert_true(segment != MAP_FAILED);
+    wait_for_rounds(&r, 2, 3);
+    kill(pids[2], SIGSTOP);
+    int64_t until = clock_mono_ms() + 60000, same_since = 0;
+    while (!same_since || clock_mono_ms() < same_since + 1000) {
+        bool found = comm_host_segment_missing(segment, &missing, 1) == 1 && missing.rank == 2 &&
+                     comm_host_segment_waits_for(segment, 2, &missing);
+        same_since = !found ? 0 : same_since ? same_since : clock_mono_ms();
+        assert_true(clock_mono_ms() < until);
+        clock_sleep_ms(10);
+    }
+    assert_string_equal(missing.call, "all-reduce of bucket 3 (5,000 fp32) over all ranks");
+    assert_true(missing.call_number > 3);
+    comm_host_segment_abort(segment, 2, "rank 2: stood still for 20 s");
+    munmap(segment, bytes);
+    ranks_end(&r, pids, 1u << 2);
 }
 
 int main(void)
@@ -708,6 +745,7 @@ int main(void)
         cmocka_unit_test(who_aborts_frees_all),
         cmocka_unit_test(without_a_board_nobody_hangs_either),
         cmocka_unit_test(who_is_held_inside_a_call_gets_out),
+        cmocka_unit_test(who_looks_on_sees_which_rank_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
