@@ -113,7 +113,8 @@ static void a_layout_gives_the_same_bits_each_time(void **state)
     for (int i = 0; i < num_layouts(); i++) {
         check_twice(&layouts[i], "fp64", 1, false);
         check_twice(&layouts[i], "fp32", 1, false);
-        check_twice(&layouts[i], "bf16", 1, false);
+        if (effort(1, 1, 0))
+            check_twice(&layouts[i], "bf16", 1, false);
     }
 }
 
@@ -135,7 +136,8 @@ static void compute_may_run_behind_its_caller(void **state)
     (void)state;
     for (int i = num - 1; i >= num - effort(num, num, 3); i--) {
         check_twice(&layouts[i], "fp64", 1, true);
-        check_twice(&layouts[i], "bf16", 1, true);
+        if (effort(1, 1, 0) || i + 1 == num)
+            check_twice(&layouts[i], "bf16", 1, true);
     }
 }
 
