@@ -143,11 +143,11 @@ static inline double double_of(cudaStream_t s, const void *device)
     return x;
 }
 
-/* ThreadSanitizer is slow, and finds in few blocks what it finds in many. */
-#ifdef CUSIM_TSAN
-#define SIZED(usual, tsan) (tsan)
+/* Sanitizers are slow, and find in few blocks what they find in many. */
+#ifdef CUSIM_PLAIN
+#define SIZED(usual, sanitized) (usual)
 #else
-#define SIZED(usual, tsan) (usual)
+#define SIZED(usual, sanitized) (sanitized)
 #endif
 
 #define AGREES(call) assert_int_equal((call), 0)
