@@ -69,10 +69,15 @@ void measure_memory(const struct rank *r, MemoryUse *out)
     out->high_water_bytes = status_bytes(status, "VmHWM");
 }
 
-void measure_log(const MemoryUse *use)
+void measure_log(const struct rank *r, const MemoryUse *use)
 {
+    struct arena_use uses[ARENAS_MAX];
+    int num = arenas_uses(r->arenas, uses);
     log_info("memory: planned %.1f MB; given out %.1f MB, %.1f MB of it shared; the process has "
              "%.1f MB",
              (double)use->planned_bytes / 1e6, (double)use->used_bytes / 1e6,
              (double)use->shared_bytes / 1e6, (double)use->process_bytes / 1e6);
+    for (int i = 0; i < num; i++)
+        log_debug("memory: %lld of %lld bytes for %s", (long long)uses[i].used,
+                  (long long)uses[i].planned, arenas_kind_word(uses[i].kind));
 }

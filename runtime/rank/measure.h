@@ -6,7 +6,8 @@
 
 /* So far; the plan's estimate beside it. Cheap: reads /proc/self/status. */
 void measure_memory(const struct rank *r, MemoryUse *out);
-/* The same as a line in the log. */
-void measure_log(const MemoryUse *use);
+/* The same as a line in the log; for those who look for mistakes (TANDEM_LOG=debug) each piece that
+ * the plan has, too. */
+void measure_log(const struct rank *r, const MemoryUse *use);
 
 #endif

@@ -191,7 +191,7 @@ static int tell_memory(struct rank *r, struct error *err)
 {
     MemoryUse use;
     measure_memory(r, &use);
-    measure_log(&use);
+    measure_log(r, &use);
     return report_memory(r->report, r->step, &use, err);
 }
 

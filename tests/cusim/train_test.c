@@ -12,14 +12,18 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <math.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
+#include "base/fs.h"
 #include "tests/effort.h"
+#include "tests/parallel/bad_model.h"
 #include "tests/parallel/process_gang.h"
 
 /* ---- what runs --------------------------------------------------------------------------------
@@ -138,15 +142,38 @@ static void check_curve(const char *what, const struct process_gang *g, const st
 /* ---- a run ------------------------------------------------------------------------------------
  */
 
+static const char *const gpus[] = {"CUSIM_DEVICES=4", "CUSIM_PROTECT=1", "TANDEM_LOG=debug", NULL};
+
 static int64_t seed(void)
 {
     const char *text = getenv("TANDEM_SEED");
     return text != NULL && *text != 0 ? atoll(text) : 1;
 }
 
+/* "memory: 11162 of 11162 bytes for weights": each piece is as large as the plan has it, but for
+ * scratch of the norm, of which the plan has a bound. */
+static void check_memory(const char *what, const struct process_gang *g)
+{
+    char path[600], *text, *at, kind[64];
+    size_t len;
+    long long used, planned;
+    int num = 0;
+    snprintf(path, sizeof(path), "%s/rank-0.log", g->job_dir);
+    assert_int_equal(fs_read_file(path, 4 << 20, &text, &len, NULL), 0);
+    for (at = strstr(text, "memory: "); at != NULL; at = strstr(at + 1, "memory: ")) {
+        if (sscanf(at, "memory: %lld of %lld bytes for %63[^\n]", &used, &planned, kind) != 3)
+            continue;
+        bool bound = strcmp(kind, "batch and tables") == 0;
+        if (used > planned || used < planned - (bound ? planned / 2 + 4096 : 0))
+            fail_msg("%s: %lld of %lld bytes for %s", what, used, planned, kind);
+        num++;
+    }
+    assert_true(num >= 10);
+    free(text);
+}
+
 static void check_run(int number, const struct run *run)
 {
-    static const char *const env[] = {"CUSIM_DEVICES=4", "CUSIM_PROTECT=1", NULL};
     const struct layout *l = &layouts[run->layout];
     struct gang_spec spec = {
         .golden = models[run->model],
@@ -171,7 +198,7 @@ static void check_run(int number, const struct run *run)
     struct process_gang g = {
         .plan = gang_plan(&spec),
         .job_dir = dir,
-        .env = env,
+        .env = gpus,
         .schedule = schedules[run->schedule],
         .seed = seed(),
     };
@@ -179,10 +206,138 @@ static void check_run(int number, const struct run *run)
     if (g.num_steps != num_steps())
         fail_msg("%s: %lld steps", what, (long long)g.num_steps);
     check_curve(what, &g, run);
+    check_memory(what, &g);
     assert_true(g.num_checkpoints > 0);
     plan__free_unpacked((Plan *)g.plan, NULL);
     gang_remove_dir(dir);
 }
+
+/* ---- commands and faults ----------------------------------------------------------------------
+ */
+
+static struct gang_spec small_spec(int64_t data, int64_t tensor, int64_t zero_stage)
+{
+    return (struct gang_spec){
+        .golden = &golden_tiny,
+        .backend = "cuda",
+        .precision = "fp32",
+        .steps = 6,
+        .data = data,
+        .tensor = tensor,
+        .zero_stage = zero_stage,
+    };
+}
+
+/* A run that stops and is taken up again gives the bits of one that never did: what is saved is the
+ * state of that step, and all of it. */
+static void a_run_is_taken_up_where_it_stopped(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < effort(2, 2, 1); bf16++) {
+        struct gang_spec spec = small_spec(2, 1, bf16 ? 3 : 1);
+        spec.precision = bf16 ? "bf16" : "fp32";
+        const Plan *plan = gang_plan(&spec);
+        char *dirs[] = {gang_make_dir(), gang_make_dir(), gang_make_dir()}, resume[512];
+        struct process_gang whole = {.plan = plan,
+                                     .job_dir = dirs[0],
+                                     .env = gpus,
+                                     .schedule = "random,random",
+                                     .seed = seed()};
+        struct process_gang begun = whole, rest = whole;
+        process_gang_run_well(&whole, "whole run");
+        begun.job_dir = dirs[1];
+        begun.stop_step = 3;
+        begun.schedule = "reverse,lazy";
+        process_gang_run_well(&begun, "run that stops");
+        assert_int_equal(begun.num_steps, 3);
+        assert_true(begun.ranks[0].paused && begun.ranks[1].paused);
+        assert_int_equal(begun.num_checkpoints, 1);
+        assert_int_equal(begun.checkpoint_steps[0], 3);
+        fs_join(resume, sizeof(resume), dirs[1], begun.checkpoints[0]);
+        rest.job_dir = dirs[2];
+        rest.resume_dir = resume;
+        process_gang_run_well(&rest, "rest");
+        assert_int_equal(rest.first_step, 4);
+        assert_int_equal(rest.num_steps, 3);
+        for (int i = 0; i < 6; i++) {
+            const StepMetrics *m = i < 3 ? &begun.steps[i] : &rest.steps[i - 3];
+            assert_memory_equal(&m->loss, &whole.steps[i].loss, sizeof(double));
+            assert_memory_equal(&m->grad_norm, &whole.steps[i].grad_norm, sizeof(double));
+        }
+        plan__free_unpacked((Plan *)plan, NULL);
+        for (int i = 0; i < 3; i++)
+            gang_remove_dir(dirs[i]);
+    }
+}
+
+/* Read a step late, and found from the weights before it: the words are those of a host's. */
+static void a_step_that_is_not_finite_names_step_and_rank(void **state)
+{
+    (void)state;
+    char *dir = gang_make_dir(), model_path[512];
+    fs_join(model_path, sizeof(model_path), dir, "model");
+    bad_model_write(model_path, 3);
+    for (int tensor = 1; tensor <= 2; tensor++) {
+        struct gang_spec spec = small_spec(2, tensor, tensor == 1 ? 2 : 0);
+        spec.model_path = model_path;
+        struct process_gang g = {.plan = gang_plan(&spec), .job_dir = dir, .env = gpus};
+        char words[80];
+        snprintf(words, sizeof(words), "step 3: the loss is not finite on rank %d (loss nan",
+                 tensor);
+        process_gang_run(&g);
+        assert_int_equal(g.num_steps, 2);
+        for (int i = 0; i < g.num_ranks; i++)
+            if (g.ranks[i].status == 0 || strstr(g.ranks[i].fault, words) == NULL)
+                fail_msg("rank %d left with %#x: %s", i, (unsigned)g.ranks[i].status,
+                         g.ranks[i].fault);
+        plan__free_unpacked((Plan *)g.plan, NULL);
+    }
+    gang_remove_dir(dir);
+}
+
+static void kill_rank_one(struct process_gang *g, const StepMetrics *m)
+{
+    if (m->step == 2)
+        kill(g->ranks[1].pid, SIGKILL);
+}
+
+/* Whoever waits for it in a sum on the device leaves, and says whose end it was. */
+static void a_killed_rank_takes_the_others_with_it(void **state)
+{
+    (void)state;
+    struct gang_spec spec = small_spec(2, 2, 2);
+    spec.steps = GANG_MAX_STEPS;
+    char *dir = gang_make_dir();
+    struct process_gang g = {
+        .plan = gang_plan(&spec), .job_dir = dir, .env = gpus, .on_step = kill_rank_one};
+    process_gang_run(&g);
+    assert_true(WIFSIGNALED(g.ranks[1].status));
+    for (int i = 0; i < g.num_ranks; i++)
+        if (i != 1 && (!WIFEXITED(g.ranks[i].status) || WEXITSTATUS(g.ranks[i].status) != 1 ||
+                       strstr(g.ranks[i].fault, "rank 1 ") == NULL))
+            fail_msg("rank %d left with %#x: %s", i, (unsigned)g.ranks[i].status, g.ranks[i].fault);
+    plan__free_unpacked((Plan *)g.plan, NULL);
+    gang_remove_dir(dir);
+}
+
+/* Without a driver there are words for it, and no harm. */
+static void a_host_without_a_driver_says_so(void **state)
+{
+    (void)state;
+    static const char *const env[] = {"TANDEM_CUDA_DRIVER=/nowhere/libcuda.so.1", NULL};
+    struct gang_spec spec = small_spec(1, 1, 0);
+    char *dir = gang_make_dir();
+    struct process_gang g = {.plan = gang_plan(&spec), .job_dir = dir, .env = env};
+    process_gang_run(&g);
+    assert_true(WIFEXITED(g.ranks[0].status) && WEXITSTATUS(g.ranks[0].status) == 1);
+    if (strstr(g.ranks[0].fault, "no NVIDIA driver") == NULL)
+        fail_msg("%s", g.ranks[0].fault);
+    plan__free_unpacked((Plan *)g.plan, NULL);
+    gang_remove_dir(dir);
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
 
 static int first, last = 1 << 30;
 
@@ -198,11 +353,18 @@ static void simulated_gpus_follow_the_reference(void **state)
 int main(int argc, char **argv)
 {
     gang_quiet();
-    first = argc > 1 ? atoi(argv[1]) : 0;
-    last = argc > 2 ? atoi(argv[2]) : argc > 1 ? first : last;
+    bool numbers = argc > 1 && argv[1][0] >= '0' && argv[1][0] <= '9';
+    if (argc > 1)
+        cmocka_set_test_filter(numbers ? "simulated*" : argv[1]);
+    first = numbers ? atoi(argv[1]) : 0;
+    last = numbers ? atoi(argv[argc > 2 ? 2 : 1]) : last;
     print_message("TANDEM_SEED=%lld\n", (long long)seed());
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(simulated_gpus_follow_the_reference),
+        cmocka_unit_test(a_run_is_taken_up_where_it_stopped),
+        cmocka_unit_test(a_step_that_is_not_finite_names_step_and_rank),
+        cmocka_unit_test(a_killed_rank_takes_the_others_with_it),
+        cmocka_unit_test(a_host_without_a_driver_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

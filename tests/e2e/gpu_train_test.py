@@ -60,8 +60,8 @@ checkpoint: {{interval: 4, async: true, export_at_end: true}}
 
 
 def tandem(*args):
-    return subprocess.run([BIN / "tandem", *args], env=ENV, capture_output=True, text=True, errors="replace",
-                          timeout=DEADLINE, check=False)
+    return subprocess.run([BIN / "tandem", *args], env=ENV, capture_output=True, text=True,
+                          errors="replace", timeout=DEADLINE, check=False)
 
 
 def ask(*args):
