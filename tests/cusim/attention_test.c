@@ -30,6 +30,7 @@ struct shape {
     int64_t b, t, h, kv, e;
     enum packing packing;
     size_t skip; /* bytes that everything starts behind a multiple of 16 */
+    bool late;   /* numbers whose maxima come late: see late_number */
 };
 
 enum tensor { Q, K, V, D_O, O, DQ, DK, DV, LSE, NUM_TENSORS };
@@ -100,6 +101,31 @@ static double decode(enum dtype t, const void *from, int64_t i)
     return (double)x;
 }
 
+static float number(uint64_t seed, enum tensor x, int64_t i)
+{
+    return (float)rng_normal(seed + (uint64_t)x, rng_stream("attention"), (uint64_t)i);
+}
+
+/* One head of 256 positions. In the second half a query finds its largest score at its own key, in
+ * the tile that a block looks at first; but one of each 32 queries, another one each time, finds it
+ * at key 0, in the last: of the rows that a warp holds this one's maximum alone changes there. */
+static float late_number(uint64_t seed, const struct shape *s, enum tensor x, int64_t i)
+{
+    int64_t position = i / s->e;
+    bool marks = i % s->e < 8; /* numbers that tell the odd ones from the others */
+    bool odd = position >= 128 && position % 32 == (position - 128) / 32 * 8 + 3;
+    if (x == Q) {
+        return marks ? (odd ? 4.0f : 0.0f) : number(seed, Q, i);
+    }
+    if (x != K) {
+        return number(seed, x, i);
+    }
+    if (position == 0 || marks) {
+        return position == 0 && marks ? 4.0f : 0.0f;
+    }
+    return position < 128 ? 0.01f * number(seed, K, i) : number(seed, Q, i);
+}
+
 /* Random numbers for what goes in, NaNs for what comes out. */
 static void tensor_new(cudaStream_t s, struct problem *p, enum tensor x, uint64_t seed)
 {
@@ -112,7 +138,7 @@ static void tensor_new(cudaStream_t s, struct problem *p, enum tensor x, uint64_
     }
     char *host = calloc((size_t)n + 1, size);
     for (int64_t i = 0; i < n; i++) {
-        float f = (float)rng_normal(seed + (uint64_t)x, rng_stream("attention"), (uint64_t)i);
+        float f = p->shape.late ? late_number(seed, &p->shape, x, i) : number(seed, x, i);
         f = p->t == DTYPE_F32 ? f : as_bf16(f);
         uint32_t bits;
         memcpy(&bits, &f, sizeof bits);
@@ -274,9 +300,10 @@ static void bf16_heads_of_all_widths_agree_with_f64(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {1, 67, 2, 1, 32, WHOLE, 0},  {2, 33, 3, 3, 40, WHOLE, 0}, {1, 129, 1, 1, 64, WHOLE, 0},
-        {1, 71, 2, 2, 88, WHOLE, 0},  {1, 66, 1, 1, 96, WHOLE, 0}, {1, 77, 2, 1, 104, WHOLE, 0},
-        {1, 131, 2, 1, 128, WHOLE, 0}};
+        {1, 67, 2, 1, 32, WHOLE, 0, false},  {2, 33, 3, 3, 40, WHOLE, 0, false},
+        {1, 129, 1, 1, 64, WHOLE, 0, false}, {1, 71, 2, 2, 88, WHOLE, 0, false},
+        {1, 66, 1, 1, 96, WHOLE, 0, false},  {1, 77, 2, 1, 104, WHOLE, 0, false},
+        {1, 131, 2, 1, 128, WHOLE, 0, false}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += stride()) {
         check(DTYPE_BF16, shapes[i], (int)i);
     }
@@ -287,17 +314,28 @@ static void any_length_of_a_sequence_will_do(void **state)
     (void)state;
     static const int64_t lengths[] = {1, 2, 15, 17, 63, 64, 65, 127, 128, 193};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i += stride()) {
-        check(DTYPE_BF16, (struct shape){1, lengths[i], 1, 1, 32, WHOLE, 0}, (int)i);
-        check(DTYPE_F32, (struct shape){1, lengths[i], 1, 1, 5, WHOLE, 0}, (int)i);
+        check(DTYPE_BF16, (struct shape){1, lengths[i], 1, 1, 32, WHOLE, 0, false}, (int)i);
+        check(DTYPE_F32, (struct shape){1, lengths[i], 1, 1, 5, WHOLE, 0, false}, (int)i);
     }
+}
+
+/* What was summed is scaled to a new maximum, also where one row of a warp alone has one. */
+static void a_maximum_that_comes_late_counts(void **state)
+{
+    (void)state;
+    for (int e = 32; e <= 128; e += 96) {
+        check(DTYPE_BF16, (struct shape){.b = 1, .t = 256, .h = 1, .kv = 1, .e = e, .late = true},
+              e);
+    }
+    check(DTYPE_F32, (struct shape){.b = 1, .t = 256, .h = 1, .kv = 1, .e = 16, .late = true}, 2);
 }
 
 static void keys_of_a_group_sum_over_its_heads(void **state)
 {
     (void)state;
-    check(DTYPE_BF16, (struct shape){2, 70, 6, 2, 32, WHOLE, 0}, 0);
-    check(DTYPE_BF16, (struct shape){1, 35, 5, 1, 64, WHOLE, 0}, 1);
-    check(DTYPE_F32, (struct shape){2, 41, 6, 2, 12, WHOLE, 0}, 2);
+    check(DTYPE_BF16, (struct shape){2, 70, 6, 2, 32, WHOLE, 0, false}, 0);
+    check(DTYPE_BF16, (struct shape){1, 35, 5, 1, 64, WHOLE, 0, false}, 1);
+    check(DTYPE_F32, (struct shape){2, 41, 6, 2, 12, WHOLE, 0, false}, 2);
 }
 
 /* A tile may be left out only where it holds nothing for anybody. */
@@ -305,9 +343,11 @@ static void documents_do_not_see_each_other(void **state)
 {
     (void)state;
     for (int packing = DOCUMENTS; packing <= LONELY; packing += stride() > 1 ? 2 : 1) {
-        check(DTYPE_BF16, (struct shape){2, 201, 1, 1, 32, (enum packing)packing, 0}, packing);
-        check(DTYPE_BF16, (struct shape){1, 133, 2, 1, 128, (enum packing)packing, 0}, packing);
-        check(DTYPE_F32, (struct shape){2, 201, 2, 1, 7, (enum packing)packing, 0}, packing);
+        check(DTYPE_BF16, (struct shape){2, 201, 1, 1, 32, (enum packing)packing, 0, false},
+              packing);
+        check(DTYPE_BF16, (struct shape){1, 133, 2, 1, 128, (enum packing)packing, 0, false},
+              packing);
+        check(DTYPE_F32, (struct shape){2, 201, 2, 1, 7, (enum packing)packing, 0, false}, packing);
     }
 }
 
@@ -315,11 +355,11 @@ static void what_tensor_cores_cannot_take_is_computed_without(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        {2, 37, 2, 1, 8, WHOLE, 0},       {1, 65, 2, 2, 16, WHOLE, 0},
-        {1, 40, 3, 1, 24, DOCUMENTS, 0},  {1, 33, 1, 1, 1, WHOLE, 0},
-        {1, 35, 2, 1, 33, WHOLE, 0},      {1, 37, 1, 1, 100, WHOLE, 0},
-        {1, 34, 1, 1, 200, SCATTERED, 0}, {1, 39, 1, 1, 256, WHOLE, 0},
-        {1, 66, 1, 1, 64, WHOLE, 2}};
+        {2, 37, 2, 1, 8, WHOLE, 0, false},       {1, 65, 2, 2, 16, WHOLE, 0, false},
+        {1, 40, 3, 1, 24, DOCUMENTS, 0, false},  {1, 33, 1, 1, 1, WHOLE, 0, false},
+        {1, 35, 2, 1, 33, WHOLE, 0, false},      {1, 37, 1, 1, 100, WHOLE, 0, false},
+        {1, 34, 1, 1, 200, SCATTERED, 0, false}, {1, 39, 1, 1, 256, WHOLE, 0, false},
+        {1, 66, 1, 1, 64, WHOLE, 2, false}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += stride()) {
         struct shape f32 = shapes[i];
         f32.skip *= 2;
@@ -333,7 +373,7 @@ static void every_schedule_has_the_same_bits(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 2; kind++) {
-        struct shape shape = {1, kind ? 70 : 131, 2, 1, kind ? 9 : 32, DOCUMENTS, 0};
+        struct shape shape = {1, kind ? 70 : 131, 2, 1, kind ? 9 : 32, DOCUMENTS, 0, false};
         enum dtype t = kind ? DTYPE_F32 : DTYPE_BF16;
         void *first[NUM_TENSORS] = {NULL};
         for (int i = 0; i < NUM_SCHEDULES; i++) {
@@ -424,6 +464,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_heads_of_all_widths_agree_with_f64),
         cmocka_unit_test(any_length_of_a_sequence_will_do),
+        cmocka_unit_test(a_maximum_that_comes_late_counts),
         cmocka_unit_test(keys_of_a_group_sum_over_its_heads),
         cmocka_unit_test(documents_do_not_see_each_other),
         cmocka_unit_test(what_tensor_cores_cannot_take_is_computed_without),
