@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plan/cluster.h"
+#include "plan/device_types.h"
 
 #define WORDS_MAX 32
 /* Drivers keep some of a card's memory to themselves. */
@@ -65,6 +66,13 @@ static void compare_device(struct compare *c, const NodeInfo *n, const DeviceInf
                (double)found->mem_bytes < MEM_SHARE * (double)told->mem_bytes) {
         say(c, "node %s: device %d has %lld bytes of memory, the cluster file says %lld", n->name,
             told->index, (long long)found->mem_bytes, (long long)told->mem_bytes);
+    }
+    int32_t capability = told->compute_capability > 0 ? told->compute_capability
+                                                      : device_types_capability(told->type);
+    if (found->compute_capability > 0 && found->compute_capability < capability) {
+        say(c, "node %s: device %d has compute capability %d.%d, by the cluster file %d.%d",
+            n->name, told->index, found->compute_capability / 10, found->compute_capability % 10,
+            capability / 10, capability % 10);
     }
 }
 

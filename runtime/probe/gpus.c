@@ -16,8 +16,9 @@ static bool is_noise(const char *word)
 
 void gpus_type(const char *name, char out[GPUS_TYPE_MAX])
 {
-    size_t len = 0;
-    out[0] = 0;
+    char all[GPUS_TYPE_MAX];
+    size_t len = 0, len_all = 0;
+    out[0] = all[0] = 0;
     while (*name) {
         char word[GPUS_TYPE_MAX];
         size_t n = 0;
@@ -29,17 +30,20 @@ void gpus_type(const char *name, char out[GPUS_TYPE_MAX])
             }
         }
         word[n] = 0;
-        if (n > 0 && device_types_known(word)) {
-            memcpy(out, word, n + 1);
-            return;
-        }
-        if (n == 0 || is_noise(word) || len + 1 + n >= GPUS_TYPE_MAX) {
+        if (n == 0) {
             continue;
         }
-        len += (size_t)snprintf(out + len, GPUS_TYPE_MAX - len, "%s%s", len ? "-" : "", word);
+        if (len_all + 1 + n < sizeof all) {
+            len_all += (size_t)snprintf(all + len_all, sizeof all - len_all, "%s%s",
+                                        len_all ? "-" : "", word);
+        }
+        if (!is_noise(word) && len + 1 + n < GPUS_TYPE_MAX) {
+            len += (size_t)snprintf(out + len, GPUS_TYPE_MAX - len, "%s%s", len ? "-" : "", word);
+        }
     }
-    if (!out[0]) {
-        memcpy(out, "gpu", sizeof "gpu");
+    const char *known = device_types_match(all);
+    if (known || !out[0]) {
+        snprintf(out, GPUS_TYPE_MAX, "%s", known ? known : "gpu");
     }
 }
 
@@ -88,6 +92,13 @@ static void group(const struct nvml_gpu *gpus, int32_t num, int32_t first[NVML_M
     }
 }
 
+static char *text_copy(const char *text)
+{
+    char *copy = strdup(text);
+    ASSERT(copy);
+    return copy;
+}
+
 /* At most 64 characters, as a cluster file's names. */
 static char *domain_name(const NodeInfo *node, const struct nvml_gpu *first)
 {
@@ -101,9 +112,26 @@ static char *domain_name(const NodeInfo *node, const struct nvml_gpu *first)
     } else {
         snprintf(name, sizeof name, "%.48s-gpu%d", node->name, first->index);
     }
-    char *copy = strdup(name);
-    ASSERT(copy);
-    return copy;
+    return text_copy(name);
+}
+
+static void add_facts(DeviceInfo *d, const struct nvml_gpu *gpu)
+{
+    char pci[32];
+    if (gpu->uuid[0]) {
+        d->uuid = text_copy(gpu->uuid);
+    }
+    if (gpu->has_pci) {
+        snprintf(pci, sizeof pci, "%08X:%02X:%02X.0", gpu->pci.domain, gpu->pci.bus,
+                 gpu->pci.device);
+        d->pci = text_copy(pci);
+    }
+    d->has_numa_node = gpu->numa_node >= 0;
+    d->numa_node = gpu->numa_node;
+    d->has_compute_capability = gpu->capability > 0;
+    d->compute_capability = gpu->capability;
+    d->has_ecc = gpu->has_ecc;
+    d->ecc = gpu->ecc;
 }
 
 void gpus_add(NodeInfo *node, const struct nvml_gpu *gpus, int32_t num)
@@ -131,6 +159,7 @@ void gpus_add(NodeInfo *node, const struct nvml_gpu *gpus, int32_t num)
         ASSERT(d->type);
         d->has_mem_bytes = gpus[i].mem_bytes > 0;
         d->mem_bytes = gpus[i].mem_bytes;
+        add_facts(d, &gpus[i]);
         if (!one_domain) {
             d->domain = domain_name(node, &gpus[first[i]]);
         }

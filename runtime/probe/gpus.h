@@ -7,8 +7,8 @@
 
 #define GPUS_TYPE_MAX 65
 
-/* "NVIDIA H100 80GB HBM3" -> "h100": a known type (plan/device_types.h) that stands in the name as
- * a word; else the name made a word: "geforce-rtx-4090". */
+/* "NVIDIA H100 80GB HBM3" -> "h100", "NVIDIA H100 PCIe" -> "h100-pcie": a known type whose words
+ * all stand in the name (device_types_match); else the name made a word: "geforce-gtx-1080". */
 void gpus_type(const char *name, char out[GPUS_TYPE_MAX]);
 
 /* Adds a device for each GPU to node, which has its name. GPUs of one part of a fabric are in one

@@ -82,20 +82,39 @@ static char *read_boot_id(void)
     return word_copy(id);
 }
 
-void host_discover(ProbeReply *reply)
+static NodeInfo *new_host(void)
 {
-    struct nvml_gpu *gpus = calloc(NVML_MAX_GPUS, sizeof *gpus);
     NodeInfo *node = malloc(sizeof *node);
     char name[65] = "";
-    ASSERT(gpus && node);
+    ASSERT(node);
     node_info__init(node);
-    reply->host = node;
     if (gethostname(name, sizeof name - 1) != 0 || !name[0]) {
         memcpy(name, "localhost", sizeof "localhost");
     }
     node->name = word_copy(name);
     node->boot_id = read_boot_id();
-    read_hwloc(node, reply);
-    gpus_add(node, gpus, nvml_list(gpus, add_note, reply));
+    return node;
+}
+
+static void read_gpus(ProbeReply *reply)
+{
+    struct nvml_gpu *gpus = calloc(NVML_MAX_GPUS, sizeof *gpus);
+    char driver[NVML_DRIVER_MAX];
+    ASSERT(gpus);
+    gpus_add(reply->host, gpus, nvml_list(gpus, driver, add_note, reply));
+    reply->host->driver = word_copy(driver);
     free(gpus);
+}
+
+void host_discover(ProbeReply *reply)
+{
+    reply->host = new_host();
+    read_hwloc(reply->host, reply);
+    read_gpus(reply);
+}
+
+void host_discover_gpus(ProbeReply *reply)
+{
+    reply->host = new_host();
+    read_gpus(reply);
 }

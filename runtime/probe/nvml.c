@@ -1,54 +1,20 @@
 #include "runtime/probe/nvml.h"
 
-#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#define LIBRARY "libnvidia-ml.so.1"
+#include "runtime/probe/nvml_library.h"
+
 #define NOTE_MAX 256
+/* Of the affinity of memory: NUMA nodes that we can tell of, and the scope "node". */
+#define NUMA_WORDS 16
+#define SCOPE_NODE 0
 
-/* The library's interface, as far as we need it, after its documentation (docs.nvidia.com/deploy/
- * nvml-api). Structs are followed by room: a newer library may know them larger. */
-typedef struct nvml_device *nvml_handle;
-enum { NVML_OK = 0, LINK_UP = 1, REMOTE_GPU = 0, REMOTE_SWITCH = 2, FABRIC_COMPLETED = 3 };
-
-struct memory {
-    unsigned long long total, free, used;
-    char room[64];
-};
-struct pci_info {
-    char bus_id_legacy[16];
-    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
-    char bus_id[32];
-    char room[64];
-};
-struct fabric_info {
-    unsigned char cluster_uuid[16];
-    int status;
-    unsigned clique;
-    unsigned char state;
-    char room[64];
-};
-
-struct library {
-    void *so;
-    int (*init)(void);
-    int (*shutdown)(void);
-    const char *(*error_string)(int rc);
-    int (*count)(unsigned *num);
-    int (*handle)(unsigned index, nvml_handle *h);
-    int (*name)(nvml_handle h, char *name, unsigned size);
-    int (*memory)(nvml_handle h, struct memory *m);
-    int (*pci)(nvml_handle h, struct pci_info *p);
-    int (*link_state)(nvml_handle h, unsigned link, unsigned *state);
-    int (*link_type)(nvml_handle h, unsigned link, unsigned *type);
-    int (*link_pci)(nvml_handle h, unsigned link, struct pci_info *p);
-    int (*fabric)(nvml_handle h, struct fabric_info *info);
-};
+enum { LINK_UP = 1, REMOTE_GPU = 0, REMOTE_SWITCH = 2, FABRIC_COMPLETED = 3 };
 
 struct listing {
-    struct library lib;
+    struct nvml_library lib;
     void (*note)(void *where, const char *words);
     void *where;
 };
@@ -63,68 +29,20 @@ static void say(const struct listing *l, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(words, sizeof words, fmt, args);
     va_end(args);
-    for (char *c = words; *c; c++) {
-        *c = *c >= 0x20 && *c < 0x7f ? *c : '?';
-    }
+    nvml_clean(words, sizeof words);
     l->note(l->where, words);
 }
 
-/* A function of that name; NULL where this library has none. */
-static void *look(struct library *lib, const char *name)
-{
-    return dlsym(lib->so, name);
-}
-
-/* A void pointer isn't a function pointer in ISO C, but is by POSIX. */
-#define LOOK(lib, field, name)                                                                     \
-    do {                                                                                           \
-        void *found = look(lib, name);                                                             \
-        memcpy(&(lib)->field, &found, sizeof found);                                               \
-    } while (0)
-
-static bool open_library(struct listing *l)
-{
-    struct library *lib = &l->lib;
-    lib->so = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (!lib->so) {
-        return false; /* no driver: no GPUs */
-    }
-    LOOK(lib, init, "nvmlInit_v2");
-    LOOK(lib, shutdown, "nvmlShutdown");
-    LOOK(lib, error_string, "nvmlErrorString");
-    LOOK(lib, count, "nvmlDeviceGetCount_v2");
-    LOOK(lib, handle, "nvmlDeviceGetHandleByIndex_v2");
-    LOOK(lib, name, "nvmlDeviceGetName");
-    LOOK(lib, memory, "nvmlDeviceGetMemoryInfo");
-    LOOK(lib, pci, "nvmlDeviceGetPciInfo_v3");
-    LOOK(lib, link_state, "nvmlDeviceGetNvLinkState");
-    LOOK(lib, link_type, "nvmlDeviceGetNvLinkRemoteDeviceType");
-    LOOK(lib, link_pci, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
-    LOOK(lib, fabric, "nvmlDeviceGetGpuFabricInfo");
-    if (!lib->init || !lib->count || !lib->handle || !lib->name) {
-        say(l, "%s lacks what it has to have", LIBRARY);
-        dlclose(lib->so);
-        return false;
-    }
-    return true;
-}
-
-static const char *words_of(const struct listing *l, int rc)
-{
-    const char *words = l->lib.error_string ? l->lib.error_string(rc) : NULL;
-    return words ? words : "no words for it";
-}
-
-static struct nvml_pci pci_of(const struct pci_info *p)
+static struct nvml_pci pci_of(const struct nvml_pci_info *p)
 {
     return (struct nvml_pci){p->domain, p->bus, p->device};
 }
 
-static void read_links(const struct library *lib, nvml_handle h, struct nvml_gpu *gpu)
+static void read_links(const struct nvml_library *lib, nvml_handle h, struct nvml_gpu *gpu)
 {
     for (unsigned i = 0; lib->link_state && i < NVML_MAX_LINKS; i++) {
         unsigned state = 0, type = REMOTE_GPU;
-        struct pci_info remote = {0};
+        struct nvml_pci_info remote = {0};
         if (lib->link_state(h, i, &state) != NVML_OK || state != LINK_UP) {
             continue;
         }
@@ -149,9 +67,9 @@ static bool is_zero(const unsigned char *uuid)
     return any == 0;
 }
 
-static void read_fabric(const struct library *lib, nvml_handle h, struct nvml_gpu *gpu)
+static void read_fabric(const struct nvml_library *lib, nvml_handle h, struct nvml_gpu *gpu)
 {
-    struct fabric_info info = {0};
+    struct nvml_fabric_info info = {0};
     if (lib->fabric && lib->fabric(h, &info) == NVML_OK && info.state == FABRIC_COMPLETED &&
         info.status == NVML_OK && !is_zero(info.cluster_uuid)) {
         gpu->has_fabric = true;
@@ -160,9 +78,45 @@ static void read_fabric(const struct library *lib, nvml_handle h, struct nvml_gp
     }
 }
 
+/* Absent from drivers of some cards: then it isn't known. */
+static void read_facts(const struct nvml_library *lib, nvml_handle h, struct nvml_gpu *gpu)
+{
+    int major = 0, minor = 0;
+    unsigned ecc = 0, pending = 0;
+    if (lib->uuid && lib->uuid(h, gpu->uuid, sizeof gpu->uuid) == NVML_OK) {
+        nvml_clean(gpu->uuid, sizeof gpu->uuid);
+    } else {
+        gpu->uuid[0] = 0;
+    }
+    if (lib->capability && lib->capability(h, &major, &minor) == NVML_OK && major > 0 &&
+        major < 100 && minor >= 0 && minor < 10) {
+        gpu->capability = 10 * major + minor;
+    }
+    if (lib->ecc_mode && lib->ecc_mode(h, &ecc, &pending) == NVML_OK) {
+        gpu->has_ecc = true;
+        gpu->ecc = ecc == 1;
+    }
+}
+
+/* The first NUMA node of the host that it is near to; -1: not told. */
+static int32_t near_node(const struct nvml_library *lib, nvml_handle h)
+{
+    unsigned long nodes[NUMA_WORDS] = {0};
+    const int bits = 8 * (int)sizeof *nodes;
+    if (!lib->near_memory || lib->near_memory(h, NUMA_WORDS, nodes, SCOPE_NODE) != NVML_OK) {
+        return -1;
+    }
+    for (int i = 0; i < NUMA_WORDS * bits; i++) {
+        if (nodes[i / bits] >> (i % bits) & 1) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 static bool read_gpu(const struct listing *l, unsigned index, struct nvml_gpu *gpu)
 {
-    const struct library *lib = &l->lib;
+    const struct nvml_library *lib = &l->lib;
     nvml_handle h = NULL;
     memset(gpu, 0, sizeof *gpu);
     gpu->index = (int32_t)index;
@@ -171,22 +125,21 @@ static bool read_gpu(const struct listing *l, unsigned index, struct nvml_gpu *g
         rc = lib->name(h, gpu->name, sizeof gpu->name);
     }
     if (rc != NVML_OK) {
-        say(l, "GPU %u does not answer: %.100s", index, words_of(l, rc));
+        say(l, "GPU %u does not answer: %.100s", index, nvml_words(lib, rc));
         return false;
     }
-    gpu->name[sizeof gpu->name - 1] = 0;
-    for (char *c = gpu->name; *c; c++) {
-        *c = *c >= 0x20 && *c < 0x7f ? *c : '?';
-    }
-    struct memory mem = {0};
+    nvml_clean(gpu->name, sizeof gpu->name);
+    struct nvml_memory mem = {0};
     if (lib->memory && lib->memory(h, &mem) == NVML_OK && mem.total <= INT64_MAX) {
         gpu->mem_bytes = (int64_t)mem.total;
     }
-    struct pci_info pci = {0};
+    struct nvml_pci_info pci = {0};
     if (lib->pci && lib->pci(h, &pci) == NVML_OK) {
         gpu->has_pci = true;
         gpu->pci = pci_of(&pci);
     }
+    read_facts(lib, h, gpu);
+    gpu->numa_node = near_node(lib, h);
     read_links(lib, h, gpu);
     read_fabric(lib, h, gpu);
     return true;
@@ -198,7 +151,7 @@ static int32_t list(const struct listing *l, struct nvml_gpu gpus[NVML_MAX_GPUS]
     int32_t found = 0;
     int rc = l->lib.count(&num);
     if (rc != NVML_OK) {
-        say(l, "GPUs can't be counted: %.100s", words_of(l, rc));
+        say(l, "GPUs can't be counted: %.100s", nvml_words(&l->lib, rc));
         return 0;
     }
     if (num > NVML_MAX_GPUS) {
@@ -213,23 +166,24 @@ static int32_t list(const struct listing *l, struct nvml_gpu gpus[NVML_MAX_GPUS]
     return found;
 }
 
-int32_t nvml_list(struct nvml_gpu gpus[NVML_MAX_GPUS], void (*note)(void *where, const char *words),
-                  void *where)
+int32_t nvml_list(struct nvml_gpu gpus[NVML_MAX_GPUS], char driver[NVML_DRIVER_MAX],
+                  void (*note)(void *where, const char *words), void *where)
 {
     struct listing l = {.note = note, .where = where};
-    int32_t num = 0;
-    if (!open_library(&l)) {
+    char why[NOTE_MAX];
+    driver[0] = 0;
+    if (!nvml_open(&l.lib, why)) {
+        if (why[0]) {
+            say(&l, "%s", why);
+        }
         return 0;
     }
-    int rc = l.lib.init();
-    if (rc != NVML_OK) {
-        say(&l, "the NVIDIA driver does not answer: %.100s", words_of(&l, rc));
+    if (l.lib.driver && l.lib.driver(driver, NVML_DRIVER_MAX) == NVML_OK) {
+        nvml_clean(driver, NVML_DRIVER_MAX);
     } else {
-        num = list(&l, gpus);
-        if (l.lib.shutdown) {
-            l.lib.shutdown();
-        }
+        driver[0] = 0;
     }
-    dlclose(l.lib.so);
+    int32_t num = list(&l, gpus);
+    nvml_close(&l.lib);
     return num;
 }

@@ -9,6 +9,7 @@
 
 #define NVML_MAX_GPUS 64
 #define NVML_MAX_LINKS 18
+#define NVML_DRIVER_MAX 81
 
 struct nvml_pci {
     uint32_t domain, bus, device;
@@ -20,6 +21,10 @@ struct nvml_gpu {
     int64_t mem_bytes; /* 0 = not known */
     struct nvml_pci pci;
     bool has_pci;
+    char uuid[97];      /* printable ASCII: "GPU-..."; "" = not known */
+    int32_t numa_node;  /* of the host's memory that is near; -1 = not known */
+    int32_t capability; /* ten times the compute capability; 0 = not known */
+    bool has_ecc, ecc;  /* is its memory's error correction on? */
     /* The part of a multi-node NVLink fabric that it is in; false: it is in none, or the driver is
      * too old to say. */
     bool has_fabric;
@@ -31,8 +36,9 @@ struct nvml_gpu {
     struct nvml_pci peers[NVML_MAX_LINKS];
 };
 
-/* GPUs that answer, by index; note(where, words) for each thing that is wrong (no driver isn't). */
-int32_t nvml_list(struct nvml_gpu gpus[NVML_MAX_GPUS], void (*note)(void *where, const char *words),
-                  void *where);
+/* GPUs that answer, by index, and the driver's version ("" = not known); note(where, words) for
+ * each thing that is wrong (no driver isn't). */
+int32_t nvml_list(struct nvml_gpu gpus[NVML_MAX_GPUS], char driver[NVML_DRIVER_MAX],
+                  void (*note)(void *where, const char *words), void *where);
 
 #endif

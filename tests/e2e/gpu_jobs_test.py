@@ -4,11 +4,12 @@ was chosen. The ranks are fake ones, so no GPU is needed."""
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
+from bench_of_programs import (BIN, DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
                                processes, wait_for)
 
 CLUSTER = """nodes:
@@ -30,12 +31,12 @@ def tearDownModule():
     shutil.rmtree(folder, ignore_errors=True)
 
 
-class GpuJobs(unittest.TestCase):
-    def setUp(self):
-        self.folder = folder / "jobs"
+class GpuCase(unittest.TestCase):
+    def serve(self, name, cluster):
+        self.folder = folder / name
         self.folder.mkdir()
         file = self.folder / "cluster.yaml"
-        file.write_text(CLUSTER)
+        file.write_text(cluster)
         self.s = Server(m, self.folder, programs, devices=None, args=["--cluster", str(file)])
 
     def tearDown(self):
@@ -65,7 +66,10 @@ class GpuJobs(unittest.TestCase):
             self.s.submit(spec)
         self.assertIn(words, caught.exception.details())
 
+
+class GpuJobs(GpuCase):
     def test_jobs_get_gpus_and_keep_what_was_chosen(self):
+        self.serve("jobs", CLUSTER)
         gpu = self.s.submit(self.spec("gpu", steps=100000, tags=["ms=20"], devices=4))
         self.assertEqual(self.chosen(gpu), ("cuda", "bf16"))
         held = wait_for("its devices", lambda: self.held_by(gpu))
@@ -99,6 +103,22 @@ class GpuJobs(unittest.TestCase):
         wide.training.global_batch_size = 8
         self.refused(wide, "resources.devices: 8 wanted")
         self.refused(self.spec("fp64", backend="cuda", precision="fp64"), "with precision fp64 use")
+
+    # A card whose name says nothing: what the driver tells is what counts, from the look at the host
+    # to the refusal.
+    def test_bf16_is_refused_by_what_the_driver_tells(self):
+        env = {**os.environ, "TANDEM_FAKE_NVML": "volta", "LD_LIBRARY_PATH": str(BIN / "fake-nvml")}
+        host = subprocess.run([BIN / "tandem", "nodes", "--host", "-o", "yaml"], env=env, check=True,
+                              capture_output=True, text=True, timeout=DEADLINE).stdout
+        self.assertIn("compute_capability: 70", host)
+        self.serve("facts", f"nodes:\n{host}types: [{{name: graphics-device}}]\n")
+        words = ("training.precision: bf16 needs GPUs of compute capability 8.0 (A100) or newer, type "
+                 "graphics-device has 7.0; use fp32")
+        self.refused(self.spec("auto", steps=5, devices=2), words)
+        self.refused(self.spec("bf16", backend="cuda", precision="bf16", steps=5), words)
+        job = self.s.submit(self.spec("fp32", backend="cuda", precision="fp32", steps=5, devices=2))
+        self.assertEqual(self.chosen(job), ("cuda", "fp32"))
+        self.s.wait_state(job, "SUCCEEDED")
 
 
 if __name__ == "__main__":

@@ -226,7 +226,9 @@ static void unknown_types_are_refused_with_those_known(void **state)
 {
     (void)state;
     assert_refused("nodes: [{name: a, devices: [{type: h10}]}]\ntypes: [{name: own}]",
-                   "type h10 isn't known (cpu, a100, h100, h200, b200, gb200, own are)");
+                   "type h10 isn't known (cpu, a100, h100, h200, b200, gb200, a100-40gb, ");
+    assert_refused("nodes: [{name: a, devices: [{type: h10}]}]\ntypes: [{name: own}]",
+                   "geforce-rtx-5090, own are); `types` can describe it");
     assert_refused("groups: [{name: g, count: 1, devices: 1, type: tpu}]",
                    "groups.0.type: type tpu");
     ClusterSpec *c = parse("nodes: [{name: a, devices: [{type: tpu}]}]\n"

@@ -145,6 +145,30 @@ static void eight_gpus_on_switches_are_one_domain(void **state)
     }
 }
 
+/* What pinning, health and precision go by; what a driver doesn't tell is absent. */
+static void gpus_have_names_places_and_capabilities(void **state)
+{
+    (void)state;
+    ProbeReply *r = discover("fake-nvml", "dgx");
+    assert_non_null(r);
+    const DeviceInfo *d = r->host->devices[5];
+    assert_string_equal(r->host->driver, "580.65.06");
+    assert_string_equal(d->uuid, "GPU-00000000-0000-0000-0000-000000000005");
+    assert_string_equal(d->pci, "00000001:15:00.0");
+    assert_int_equal(d->numa_node, 1);
+    assert_int_equal(d->compute_capability, 90);
+    assert_true(d->has_ecc && d->ecc);
+    probe_reply__free_unpacked(r, NULL);
+    r = discover("fake-nvml", "volta");
+    assert_int_equal(r->host->n_devices, 2);
+    d = r->host->devices[1];
+    assert_string_equal(d->type, "graphics-device");
+    assert_int_equal(d->compute_capability, 70);
+    assert_int_equal(d->numa_node, -1);
+    assert_false(d->has_numa_node || d->has_ecc);
+    probe_reply__free_unpacked(r, NULL);
+}
+
 static void pairs_on_bridges_are_domains_of_two(void **state)
 {
     (void)state;
@@ -220,6 +244,8 @@ static void what_the_library_says_is_bounded(void **state)
     assert_int_equal(r->host->n_devices, 7);
     assert_string_equal(r->host->devices[0]->type, "gpu");
     assert_false(r->host->devices[0]->has_mem_bytes);
+    assert_false(r->host->devices[0]->has_compute_capability);
+    assert_int_equal(r->host->devices[0]->uuid[95], '?');
     assert_note(r, "GPU 3 does not answer: ?[31m?? words");
     probe_reply__free_unpacked(r, NULL);
 }
@@ -240,7 +266,18 @@ static void names_of_cards_become_words(void **state)
         {"NVIDIA A100-SXM4-80GB", "a100"},
         {"NVIDIA B200", "b200"},
         {"NVIDIA GB200", "gb200"},
-        {"NVIDIA GH200 480GB", "gh200-480gb"},
+        {"NVIDIA GH200 480GB", "gh200"},
+        {"NVIDIA H100 PCIe", "h100-pcie"},
+        {"NVIDIA H100 NVL", "h100-nvl"},
+        {"NVIDIA A100-SXM4-40GB", "a100-40gb"},
+        {"NVIDIA A100-PCIE-40GB", "a100-40gb"},
+        {"NVIDIA A100 80GB PCIe", "a100-80gb-pcie"},
+        {"NVIDIA L40S", "l40s"},
+        {"NVIDIA L4", "l4"},
+        {"NVIDIA RTX A6000", "rtx-a6000"},
+        {"NVIDIA GeForce RTX 4090 D", "geforce-rtx-4090-d"},
+        {"NVIDIA GeForce RTX 4090 Laptop GPU", "geforce-rtx-4090-laptop-gpu"},
+        {"NVIDIA H100 80GB HBM3 MIG 1g.10gb", "h100-80gb-hbm3-mig-1g-10gb"},
         {"NVIDIA GeForce RTX 4090", "geforce-rtx-4090"},
         {"Tesla V100-SXM2-16GB", "v100-sxm2-16gb"},
         {"", "gpu"},
@@ -258,6 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_host_without_a_driver_has_cores_and_memory_and_no_gpu),
         cmocka_unit_test(eight_gpus_on_switches_are_one_domain),
+        cmocka_unit_test(gpus_have_names_places_and_capabilities),
         cmocka_unit_test(pairs_on_bridges_are_domains_of_two),
         cmocka_unit_test(a_rack_is_named_by_its_fabric),
         cmocka_unit_test(a_gpu_that_is_lost_is_named_and_the_others_are_there),

@@ -155,10 +155,10 @@ static void older_cards_are_known_by_name(void **state)
         {"quadro-rtx-8000", 75},
         {"titan-v", 75},
         {"geforce-rtx-2050", 0}, /* an Ampere */
-        {"geforce-rtx-3090", 0},
-        {"geforce-rtx-4090", 0},
-        {"rtx-a6000", 0},
-        {"l40s", 0},
+        {"geforce-rtx-3090", 86},
+        {"geforce-rtx-4090", 89},
+        {"rtx-a6000", 86},
+        {"l40s", 89},
         {"gpu", 0},
         {"", 0},
     };

@@ -4,6 +4,7 @@
  *   lost       dgx, but GPU 3 doesn't answer        broken     does not initialise
  *   many       says that it has 4000000000 GPUs     strange    names and words that aren't text
  *   uncounted  can't count                          crash      dies of a bad pointer
+ *   volta      2 cards of a name that says nothing, of compute capability 7.0
  * FAKE_OLD (when compiled): a driver of the time before fabrics. */
 #include <signal.h>
 #include <stdio.h>
@@ -36,6 +37,11 @@ const char *nvmlErrorString(int rc);
 int nvmlDeviceGetCount_v2(unsigned *num);
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **out);
 int nvmlDeviceGetName(struct gpu *g, char *name, unsigned size);
+int nvmlSystemGetDriverVersion(char *version, unsigned size);
+int nvmlDeviceGetUUID(struct gpu *g, char *uuid, unsigned size);
+int nvmlDeviceGetCudaComputeCapability(struct gpu *g, int *major, int *minor);
+int nvmlDeviceGetEccMode(struct gpu *g, unsigned *current, unsigned *pending);
+int nvmlDeviceGetMemoryAffinity(struct gpu *g, unsigned size, unsigned long *nodes, unsigned scope);
 int nvmlDeviceGetMemoryInfo(struct gpu *g, struct memory *m);
 int nvmlDeviceGetPciInfo_v3(struct gpu *g, struct pci_info *p);
 int nvmlDeviceGetNvLinkState(struct gpu *g, unsigned link, unsigned *state);
@@ -80,6 +86,7 @@ int nvmlDeviceGetCount_v2(unsigned *num)
 {
     *num = is("dgx") || is("lost") || is("strange") ? 8
            : is("rack") || is("bridge")             ? 4
+           : is("volta")                            ? 2
            : is("many")                             ? 4000000000u
                                                     : 0;
     return is("uncounted") ? UNKNOWN : OK;
@@ -108,8 +115,52 @@ int nvmlDeviceGetName(struct gpu *g, char *name, unsigned size)
     snprintf(name, size, "%s",
              is("rack")     ? "NVIDIA GB200"
              : is("bridge") ? "NVIDIA A100-SXM4-80GB"
+             : is("volta")  ? "NVIDIA Graphics Device"
                             : "NVIDIA H100 80GB HBM3");
     return OK;
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned size)
+{
+    snprintf(version, size, "580.65.06");
+    return OK;
+}
+
+int nvmlDeviceGetUUID(struct gpu *g, char *uuid, unsigned size)
+{
+    if (is("strange")) {
+        memset(uuid, '\xe9', size);
+        return OK;
+    }
+    snprintf(uuid, size, "GPU-00000000-0000-0000-0000-%012d", g->index);
+    return OK;
+}
+
+int nvmlDeviceGetCudaComputeCapability(struct gpu *g, int *major, int *minor)
+{
+    (void)g;
+    *major = is("strange") ? 2000000000 : is("bridge") ? 8 : is("volta") ? 7 : is("rack") ? 10 : 9;
+    *minor = 0;
+    return OK;
+}
+
+int nvmlDeviceGetEccMode(struct gpu *g, unsigned *current, unsigned *pending)
+{
+    (void)g;
+    *current = *pending = is("dgx") ? 1u : 0u;
+    return is("volta") ? NOT_SUPPORTED : OK;
+}
+
+/* Half of them near either node of the host. */
+int nvmlDeviceGetMemoryAffinity(struct gpu *g, unsigned size, unsigned long *nodes, unsigned scope)
+{
+    (void)scope;
+    if (is("strange")) {
+        memset(nodes, 0xff, size * sizeof *nodes);
+        return OK;
+    }
+    nodes[0] = 1ul << (g->index / 4);
+    return size > 0 && is("dgx") ? OK : NOT_SUPPORTED;
 }
 
 int nvmlDeviceGetMemoryInfo(struct gpu *g, struct memory *m)
