@@ -56,7 +56,7 @@ find_program(TANDEM_NVCC nvcc HINTS ${TANDEM_CUDA_HOME} PATH_SUFFIXES bin)
 if(NOT TANDEM_SANITIZE)
   if(TANDEM_NVCC)
     add_test(NAME cuda_nvcc_test COMMAND ${Python3_EXECUTABLE}
-      ${CMAKE_SOURCE_DIR}/tests/cusim/nvcc_test.py ${TANDEM_NVCC} ${CMAKE_SOURCE_DIR})
+      ${CMAKE_SOURCE_DIR}/tests/cuda/kernels_test.py ${TANDEM_NVCC} ${CMAKE_SOURCE_DIR})
   else()
     add_test(NAME cuda_nvcc_test COMMAND sh -c
       "echo 'SKIPPED: the CUDA kernels are not compiled for a GPU here: no nvcc'; exit 77")

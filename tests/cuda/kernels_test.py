@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""kernels_test.py NVCC SOURCE_DIR [--table]: what nvcc makes of every kernel, for sm_80 and sm_90.
+
+What the simulator runs must be what a GPU would get: each kernel compiles without a warning, and has
+neither spills nor local memory; where its name says that it goes by 16 bytes it does; and those that a
+step spends its time in keep their budgets (budgets.py). --table: these, as docs/performance.md has
+them."""
+import concurrent.futures
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+import budgets
+import cubin
+
+ARCHS = (80, 90)
+# By 16 bytes on one side alone: small results, or numbers of another size.
+ONE_SIDED = ("attention", "column_sum", "vocabulary_parts", "rmsnorm_bwd_kernel", "layernorm_bwd_kernel")
+
+
+def probe_errors(kernels):
+    """The reader itself: each probe has what it was written to have, and nothing else."""
+    want = {"probe_32": {"LDG.32", "STG.32"}, "probe_64": {"LDG.64", "STG.64"},
+            "probe_128": {"LDG.128", "STG.128"}, "probe_double": {"LDG.64", "DFMA", "STG.64"},
+            "probe_local": {"LDG.32", "STG.32", "LDL", "STL"},
+            "probe_tensor": {"LDGSTS.128", "LDSM", "HMMA", "STG.32"}}
+    for k in kernels:
+        found = {re.sub(r"^(LDL|STL)\..*", r"\1", c) for c in k.counts if not c.startswith(("LDS.", "STS."))}
+        if found != want.pop(k.name, set()):
+            yield f"sm_{k.arch} {k.name}: read as {sorted(k.counts)}"
+        if (k.stack > 0) != (k.name == "probe_local"):
+            yield f"sm_{k.arch} {k.name}: {k.stack} bytes of stack"
+        if k.name == "probe_128" and k.threads != 96:
+            yield f"sm_{k.arch} {k.name}: at most {k.threads} threads, not 96"
+    yield from (f"there is no {name}" for name in want)
+
+
+def is_wide(name):
+    """Does a template argument say 16 bytes at a time? <__nv_bfloat16, 8>, <4, add_each<float> >."""
+    return bool(re.search(r"<__nv_bfloat16, (__nv_bfloat16, )?8>|<float, (float, )?4>|<8, .*bfloat16|<4, .*float", name)
+                and not re.search(r"simt_|held_", name))
+
+
+def rule_errors(source, k):
+    if k.spilled or k.stack:
+        yield f"{k.spilled} bytes spilled, {k.stack} of local memory"
+    if any(c.startswith(("LDL", "STL")) for c in k.counts):
+        yield "goes to local memory"
+    if is_wide(k.name):
+        sides = [s for s in ("LDG.128", "STG.128") if not k.counts[s]]
+        one_sided = source in ONE_SIDED or k.name.split("<")[0] in ONE_SIDED
+        if len(sides) > (1 if one_sided else 0):
+            yield f"has no {' and no '.join(sides)}"
+
+
+def budget_of(source, name):
+    return next((b for b in budgets.BUDGETS if b[0] == source and re.search(b[1], name)), None)
+
+
+def dynamic_bytes(budget, name):
+    return budget[5](name) if callable(budget[5]) else budget[5]
+
+
+def warps(budget, k):
+    return cubin.blocks_per_sm(k, dynamic_bytes(budget, k.name)) * -(-k.threads // 32)
+
+
+def budget_errors(budget, k):
+    least = budget[2] if k.arch == 80 else budget[3]
+    if warps(budget, k) < least:
+        yield (f"{warps(budget, k)} warps on a multiprocessor, not {least}: {k.registers} registers, "
+               f"{k.shared + dynamic_bytes(budget, k.name)} bytes of shared memory")
+    for need in budget[4]:
+        if not k.counts[need]:
+            yield f"has no {need}"
+
+
+def row(budget, pair):
+    def both(value):
+        values = [str(value(k)) for k in pair]
+        return values[0] if len(set(values)) == 1 else " / ".join(values)
+    counts = pair[-1].counts
+    name = re.sub(r"__nv_bfloat16", "bf16", pair[0].name).replace("> >", ">>")
+    sass = ", ".join(f"{counts[n]} {n}" for n in ("HMMA", "LDSM", "LDGSTS.128", "LDG.128", "STG.128") if counts[n])
+    shared = both(lambda k: k.shared + dynamic_bytes(budget, k.name))
+    return f"| `{name}` | {both(lambda k: k.registers)} | {shared} | {both(lambda k: warps(budget, k))} | {sass} |"
+
+
+def main():
+    nvcc, root = sys.argv[1], pathlib.Path(sys.argv[2])
+    probes = root / "tests/cuda/probes.cu"
+    sources = [probes] + sorted((root / "kernels/cuda").glob("*.cu")) + [root / "tests/cusim/right.cu"]
+    with tempfile.TemporaryDirectory() as folder, \
+            concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [(source, arch) for source in sources for arch in ARCHS]
+        results = list(pool.map(lambda j: cubin.compile_kernels(nvcc, root, *j, folder), jobs))
+    errors, met, rows, num = [], set(), {}, 0
+    for (source, arch), kernels in zip(jobs, results):
+        if source == probes:
+            errors += probe_errors(kernels)
+            continue
+        num += len(kernels)
+        for k in kernels:
+            budget = budget_of(source.stem, k.name)
+            words = list(rule_errors(source.stem, k))
+            if budget:
+                met.add((budget, arch))
+                words += budget_errors(budget, k)
+                rows.setdefault((source.stem, k.name), []).append((budget, k))
+            errors += [f"{source.name} sm_{arch} {k.name}: {w}" for w in words]
+    errors += [f"budget {b[0]} {b[1]}: no such kernel for sm_{a}"
+               for b in budgets.BUDGETS for a in ARCHS if (b, a) not in met]
+    if "--table" in sys.argv[3:]:
+        print("| kernel | registers | shared bytes | warps a multiprocessor | instructions |\n|---|---|---|---|---|")
+        for pairs in rows.values():
+            print(row(pairs[0][0], [k for _, k in pairs]))
+    print(f"{num} kernels of {len(sources) - 1} files for two architectures, {len(rows)} with a budget: "
+          f"{len(errors)} errors")
+    print("\n".join(errors))
+    sys.exit(1 if errors else 0)
+
+
+if __name__ == "__main__":
+    main()
