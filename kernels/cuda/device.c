@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/times.h"
 
 /* The kernels are built for this compute capability and later ones. */
 #define MIN_MAJOR 8
@@ -167,6 +168,7 @@ static void device_close(struct device *dev)
 {
     struct cuda_device *d = cuda_of(dev);
     cuda_use(dev, NULL);
+    times_write(dev);
     if (d->own) {
         cudaStreamDestroy(d->own);
     }

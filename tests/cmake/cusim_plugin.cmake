@@ -1,7 +1,7 @@
 # The CUDA plug-in: its own files on the simulator (after cusim.cmake), and the loader.
 if(TARGET tandem_cuda_sim)
   foreach(variant ${cusim_variants})
-    foreach(test device_test gemm_test replay_test)
+    foreach(test device_test gemm_test replay_test times_test)
       cusim_program(cuda_${test} ${variant} ${test}.c right.cu)
       target_link_libraries(cuda_${test}_${variant} PRIVATE tandem_cuda_${variant} tandem_base
         PkgConfig::CMOCKA)

@@ -16,8 +16,9 @@ import sys
 # Of a package of its own each: they may be missing where its header is.
 NEEDS = {
     "cublaslt_test": "cublaslt", "device_test": "cublaslt", "gemm_test": "cublaslt",
-    "replay_test": "cublaslt", "nccl_test": "nccl", "comm_nccl_test": "nccl",
-    "train_test": "nccl", "cudnn_test": "cudnn", "cudnn_graph_test": "cudnn_library",
+    "replay_test": "cublaslt", "times_test": "cublaslt", "nccl_test": "nccl",
+    "comm_nccl_test": "nccl", "train_test": "nccl", "cudnn_test": "cudnn",
+    "cudnn_graph_test": "cudnn_library",
 }
 # Against a library as it is: not under a sanitizer.
 ONLY_PLAIN = ("cudnn_graph_test",)
