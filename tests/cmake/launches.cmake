@@ -1,0 +1,5 @@
+# The plan's list of launches against what ranks call (after parallel.cmake).
+tandem_test(launches_test ${CMAKE_SOURCE_DIR}/tests/parallel/launches_test.c test_gang)
+target_link_options(launches_test PRIVATE
+  LINKER:--wrap=rank_run,--wrap=kernels_open,--wrap=axes_open,--wrap=store_begin_step)
+set_tests_properties(launches_test PROPERTIES TIMEOUT 600)
