@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "server/allowed.h"
 #include "server/attempts_private.h"
+#include "server/device_events.h"
 #include "server/discovery.h"
 #include "server/job.h"
 #include "server/msg.h"
@@ -305,6 +306,8 @@ static int on_body(struct controller *c, struct job *j, const WorkerUp *up, stru
     case WORKER_UP__BODY_NOTE:
         return controller_event(c, j, "note", "worker", 0, err, "%s",
                                 up->note->message ? up->note->message : "");
+    case WORKER_UP__BODY_DEVICE_EVENT:
+        return device_events_take(c, j, up->device_event, err);
     default:
         return 0; /* progress; or of a newer worker */
     }

@@ -159,6 +159,40 @@ int draining_on_drain(void *controller, struct mail *m, struct error *err)
     return 0;
 }
 
+int draining_by_fault(struct controller *c, int32_t device, int64_t job_id, const char *reason,
+                      struct error *err)
+{
+    const struct topology *topology = controller_topology(c);
+    const struct fabric_device *d = &topology->fabric->devices[device];
+    struct target t = {.node = d->node,
+                       .device = device,
+                       .host = topology->fabric->nodes[d->node].name,
+                       .index = d->index};
+    struct drain_row row;
+    char peer[32];
+    memset(&row, 0, sizeof row);
+    snprintf(t.name, sizeof t.name, "%.64s:%d", t.host, t.index);
+    snprintf(peer, sizeof peer, "job %lld", (long long)job_id);
+    const struct caller who = {
+        .user = "system", .tenant = "", .role = "", .peer = peer, .method = "Cluster/Drain"};
+    if (drains_find(topology->drains, t.host, t.index)) {
+        return 0;
+    }
+    row.device = t.index;
+    row.time_us = controller_wall_us(c);
+    snprintf(row.node, sizeof row.node, "%s", t.host);
+    snprintf(row.reason, sizeof row.reason, "%s", reason);
+    snprintf(row.user, sizeof row.user, "%s", who.user);
+    if (store_drain_put(controller_store(c), &row, err) != 0 ||
+        audit_change(c, &who, err, "%s: %s", t.name, row.reason) != 0 ||
+        move_jobs(c, &t, row.reason, err) != 0) {
+        return -1;
+    }
+    drains_put(topology->drains, &row);
+    controller_schedule(c);
+    return 0;
+}
+
 /* ---- undrain ---- */
 
 /* A node comes back with all of its devices. */

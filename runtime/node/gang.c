@@ -18,6 +18,7 @@
 #include "plan/plan.h"
 #include "runtime/comm/comm_host.h"
 #include "runtime/node/gang_state.h"
+#include "runtime/node/pin.h"
 #include "runtime/node/proctree.h"
 
 _Static_assert(PLAN_HOST_MAX_RANKS == COMM_HOST_MAX_RANKS, "submit promises what a segment holds");
@@ -240,6 +241,7 @@ static int start_member(struct gang *g, struct gang_member *m, const Start *star
         .rank = m->rank,
         .link_fd = fds[1],
         .segment_fd = g->segment_fd,
+        .pin = g->options.pins ? &g->options.pins[m->rank] : NULL,
     };
     int rc = gang_spawn(&s, &m->pid, err);
     close(fds[1]);
@@ -369,10 +371,14 @@ static void reap(struct gang *g)
     int status;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        for (int32_t i = 0; i < g->options.num_ranks; i++) {
-            if (g->members[i].pid == pid) {
-                member_gone(g, &g->members[i], status);
-            }
+        int32_t i = 0;
+        while (i < g->options.num_ranks && g->members[i].pid != pid) {
+            i++;
+        }
+        if (i < g->options.num_ranks) {
+            member_gone(g, &g->members[i], status);
+        } else if (g->options.on_other) {
+            g->options.on_other(g->options.arg, pid, status);
         }
     }
 }
@@ -457,6 +463,9 @@ void gang_poll_end(struct gang *g, const struct pollfd *fds, int num)
         enter_phase(g, g->phase == GANG_ABORTED ? GANG_TERMINATED : GANG_KILLED);
     }
     if (g->num_running == 0 && !g->swept) {
+        if (g->options.on_last) {
+            g->options.on_last(g->options.arg, g->failed);
+        }
         sweep(g);
     }
 }

@@ -10,11 +10,13 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "proto/names.h"
 
 struct gang;
+struct pin;
 
 struct gang_options {
     int64_t job_id;
@@ -36,7 +38,12 @@ struct gang_options {
     void (*on_up)(void *arg, int32_t rank, const RankUp *up);
     /* A rank is gone (borrowed). Once for each rank that was started or could not be. */
     void (*on_exit)(void *arg, const RankExit *gone);
+    /* Another child of this process was reaped. May be NULL. */
+    void (*on_other)(void *arg, pid_t pid, int status);
+    /* The last rank is gone; what is left below this process is killed next. May be NULL. */
+    void (*on_last)(void *arg, bool failed);
     void *arg;
+    const struct pin *pins; /* [num_ranks], borrowed until all are started; NULL = none is pinned */
 };
 
 /* Strings are copied. */

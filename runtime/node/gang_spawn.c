@@ -9,6 +9,7 @@
 
 #include "base/fs.h"
 #include "runtime/node/gang_state.h"
+#include "runtime/node/pin.h"
 
 #define LINK_FD 3
 #define SEGMENT_FD 4
@@ -69,7 +70,10 @@ static int spawn(const struct gang_spawn *s, int log_fd, int link_fd, int segmen
         rc = fill_attributes(&attr);
     }
     if (rc == 0) {
+        struct pin_before before;
+        pin_begin(s->pin, &before);
         rc = posix_spawn(pid, s->program, &actions, &attr, argv, environ);
+        pin_end(&before);
     }
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);

@@ -102,8 +102,9 @@ struct gang_spawn {
     const char *log_path;
     int64_t job_id;
     int32_t rank;
-    int link_fd;    /* the rank's end */
-    int segment_fd; /* -1 = none */
+    int link_fd;           /* the rank's end */
+    int segment_fd;        /* -1 = none */
+    const struct pin *pin; /* NULL = anywhere */
 };
 
 /* Starts a rank in its own process group: link on 3, segment on 4, output in the log. */

@@ -19,6 +19,7 @@
 #include "runtime/comm/comm_provider.h"
 #include "runtime/node/attach.h"
 #include "runtime/node/gang.h"
+#include "runtime/node/health.h"
 #include "runtime/node/outbox.h"
 #include "runtime/node/proctree.h"
 #include "runtime/node/sweep.h"
@@ -31,13 +32,15 @@
 /* Once told to stop: grace, sweep, and some time to be heard. */
 #define STOP_MOST_MS 6000
 #define GRACE_MOST_MS 600000
+#define OWN_FDS 3
 
 struct node {
     const LaunchTicket *ticket; /* borrowed */
     struct outbox *outbox;
     struct mailbox *mailbox;
     struct attach *attach;
-    struct gang *gang; /* NULL until Start */
+    struct gang *gang;     /* NULL until Start */
+    struct health *health; /* NULL: no GPUs */
     struct pollfd *fds;
     int signal_fd;
     int64_t stop_at_step; /* asked for before the gang ran; -1 = not */
@@ -163,6 +166,35 @@ static void on_exit_of_rank(void *arg, const RankExit *gone)
     outbox_put(n->outbox, &up);
 }
 
+/* ---- devices ---- */
+
+static void on_device_event(void *arg, const DeviceEvent *e)
+{
+    struct node *n = arg;
+    WorkerUp up = WORKER_UP__INIT;
+    up.body_case = WORKER_UP__BODY_DEVICE_EVENT;
+    up.device_event = (DeviceEvent *)(uintptr_t)e;
+    outbox_put(n->outbox, &up);
+}
+
+static void on_device_note(void *arg, const char *words)
+{
+    struct node *n = arg;
+    outbox_put_note(n->outbox, words);
+}
+
+static void on_other_child(void *arg, pid_t pid, int status)
+{
+    struct node *n = arg;
+    health_gone(n->health, pid, status);
+}
+
+static void on_last_rank(void *arg, bool failed)
+{
+    struct node *n = arg;
+    health_finish(n->health, failed && !n->cancelled);
+}
+
 static void put_end(struct node *n, AttemptEnd *end)
 {
     WorkerUp up = WORKER_UP__INIT;
@@ -218,13 +250,24 @@ static int make_gang(struct node *n, const Start *start, struct error *err)
         .host = n->ticket->node,
         .on_up = on_up,
         .on_exit = on_exit_of_rank,
+        .on_other = on_other_child,
+        .on_last = on_last_rank,
         .arg = n,
     };
+    struct health_options health = {
+        .bin_dir = n->ticket->bin_dir,
+        .plan = start->plan,
+        .on_event = on_device_event,
+        .on_note = on_device_note,
+        .arg = n,
+    };
+    n->health = health_start(&health);
+    options.pins = health_pins(n->health);
     if (gang_new(&n->gang, &options, err) != 0) {
         return -1;
     }
     n->num_ranks = options.num_ranks;
-    n->fds = realloc(n->fds, (size_t)(2 + gang_num_fds(n->gang)) * sizeof *n->fds);
+    n->fds = realloc(n->fds, (size_t)(OWN_FDS + gang_num_fds(n->gang)) * sizeof *n->fds);
     ASSERT(n->fds);
     return 0;
 }
@@ -374,14 +417,18 @@ static void wait_once(struct node *n)
     timeout_ms = timeout_ms < 60000 ? timeout_ms : 60000;
     n->fds[0] = (struct pollfd){.fd = mailbox_fd(n->mailbox), .events = POLLIN};
     n->fds[1] = (struct pollfd){.fd = n->signal_fd, .events = POLLIN};
+    n->fds[2] = (struct pollfd){.fd = health_fd(n->health), .events = POLLIN};
     if (n->gang && !gang_is_gone(n->gang)) {
-        num_gang = gang_poll_begin(n->gang, n->fds + 2, !outbox_is_full(n->outbox), &gang_ms);
+        num_gang = gang_poll_begin(n->gang, n->fds + OWN_FDS, !outbox_is_full(n->outbox), &gang_ms);
         timeout_ms = gang_ms >= 0 && gang_ms < timeout_ms ? gang_ms : timeout_ms;
     }
-    if (poll(n->fds, (nfds_t)(2 + num_gang), (int)timeout_ms) < 0 && errno != EINTR) {
+    if (poll(n->fds, (nfds_t)(OWN_FDS + num_gang), (int)timeout_ms) < 0 && errno != EINTR) {
         log_error("poll: %s", strerror(errno));
     }
-    struct pollfd *gang_fds = n->fds + 2;
+    struct pollfd *gang_fds = n->fds + OWN_FDS;
+    if (n->fds[2].revents) {
+        health_take(n->health);
+    }
     if (num_gang) {
         gang_poll_end(n->gang, gang_fds, num_gang);
     }
@@ -414,6 +461,11 @@ static bool is_over(struct node *n)
         AttemptEnd end = ATTEMPT_END__INIT;
         sweep(n);
         gang_end(n->gang, &end);
+        char message[1200];
+        if (end.message && !n->cancelled) {
+            snprintf(message, sizeof message, "%s%.700s", health_cause(n->health), end.message);
+            end.message = message;
+        }
         put_end(n, &end);
     }
     if (n->ended && gone && n->leave_by_ms && clock_mono_ms() >= n->leave_by_ms) {
@@ -459,7 +511,7 @@ static int open_all(struct node *n, struct error *err)
     if (n->signal_fd < 0) {
         return error_errno(err, errno, "watch for signals");
     }
-    n->fds = calloc(2, sizeof *n->fds);
+    n->fds = calloc(OWN_FDS, sizeof *n->fds);
     ASSERT(n->fds);
     if (proctree_adopt_orphans(err) != 0) {
         return -1;
@@ -485,6 +537,7 @@ static void close_all(struct node *n)
         }
     }
     gang_free(n->gang);
+    health_free(n->health);
     outbox_free(n->outbox);
     mailbox_free(n->mailbox);
     free(n->fds);

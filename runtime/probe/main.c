@@ -1,10 +1,14 @@
 /* tandem-probe: a ProbeRequest on stdin to its end, a ProbeReply on stdout. Exit code 0 with every
  * reply, also one that refuses; 1 where none could be written. One thread; the caller kills it at
- * its deadline (60 s), and where it may not, because we are another user, an alarm does. */
+ * its deadline (60 s), and where it may not, because we are another user, an alarm does.
+ *
+ * With --watch DEVICES it looks at GPUs instead, for tandem-node: see watch.h. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -12,6 +16,7 @@
 #include "base/log.h"
 #include "proto/text.h"
 #include "runtime/probe/probe.h"
+#include "runtime/probe/watch.h"
 
 #define ALARM_S 62
 #define REQUEST_MAX_BYTES ((size_t)1 << 20)
@@ -72,6 +77,11 @@ int main(int argc, char **argv)
         return 0;
     }
     log_init("tandem-probe");
+    if (argc == 3 && strcmp(argv[1], "--watch") == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where its library hangs, no end of stdin is seen */
+        signal(SIGPIPE, SIG_IGN);
+        return watch_run(argv[2]);
+    }
     alarm(ALARM_S);
     ProbeReply *reply = answer_stdin();
     size_t len = probe_reply__get_packed_size(reply);

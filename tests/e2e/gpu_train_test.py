@@ -34,7 +34,9 @@ ENV.update(XDG_CONFIG_HOME=str(FOLDER / "config"), HOME=str(FOLDER), LC_ALL="C.U
            TANDEM_CUDA_PLUGIN=str(BIN / "libtandem_cuda_sim.so"),
            TANDEM_CUDA_DRIVER=str(BIN / "libtandem_driver_sim.so"),
            TANDEM_SERVER=f"unix:{FOLDER}/data/tandemd.sock",
-           CUSIM_DEVICES="4", CUSIM_PROTECT="1", CUSIM_SCHEDULE="random,random,5")
+           CUSIM_DEVICES="4", CUSIM_PROTECT="1", CUSIM_SCHEDULE="random,random,5",
+           TANDEM_FAKE_NVML="dgx", LD_LIBRARY_PATH=str(BIN / "fake-nvml"), TANDEM_WATCH_MS="200",
+           TANDEM_FAKE_NVML_FAULTS=str(FOLDER / "faults"))
 CLUSTER = "nodes: [{name: box, cores: 8, devices: [{type: h100, count: 4}]}]\n"
 CONFIG = f"""data_dir: {FOLDER}/data
 cluster_file: {FOLDER}/cluster.yaml
@@ -128,7 +130,7 @@ class GpuTrain(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        for job in ("1", "2"):
+        for job in ("1", "2", "3"):
             tandem("cancel", job)
         cls.process.send_signal(signal.SIGTERM)
         try:
@@ -175,6 +177,24 @@ class GpuTrain(unittest.TestCase):
         self.assertTrue((export / "model.safetensors").exists())
         text = ask("generate", "--model", str(export), "--prompt", "The ", "--max-tokens", "5")
         self.assertTrue(text.strip())
+
+    # The driver tells of memory that failed: the job saves, goes on with other GPUs, and nothing can be
+    # seen of it in its curve.
+    def test_a_gpu_that_fails_is_left_at_a_checkpoint(self):
+        job = submit(job_file("fault", 20, 2, 1, "fp32"))
+        wait_for("some steps", lambda: len(curve(job)) >= 4)
+        device = int(re.search(r"box:(\d)", show(job)["attempts"][0]["devices"]).group(1))
+        (FOLDER / "faults").write_text(f"{device} xid 94\n")
+        try:
+            self.end_well(job)
+            told = ask("show", job)
+            self.assertIn(f"box:{device} is drained (XID 94: a contained memory error", told)
+            self.assertEqual(len(show(job)["attempts"]), 2, told)
+            self.assertNotIn(f"box:{device}", show(job)["attempts"][1]["devices"])
+            self.check_curve(job, 2e-6, 5e-6)
+        finally:
+            (FOLDER / "faults").write_text("")
+            tandem("undrain", "box")
 
     # fp32 where it is asked for, four ranks, each with its slice of everything.
     def test_fp32_follows_the_reference(self):

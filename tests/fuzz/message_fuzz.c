@@ -33,7 +33,7 @@ static const ProtobufCServiceDescriptor *const services[] = {
 static const ProtobufCMessageDescriptor *const others[] = {
     &worker_down__descriptor,   &rank_up__descriptor,     &rank_down__descriptor,
     &probe_request__descriptor, &probe_reply__descriptor, &launch_ticket__descriptor,
-    &plan__descriptor,
+    &plan__descriptor,          &watch_up__descriptor,
 };
 
 static const ProtobufCMessageDescriptor *message_of(unsigned i)

@@ -5,13 +5,24 @@
  *   many       says that it has 4000000000 GPUs     strange    names and words that aren't text
  *   uncounted  can't count                          crash      dies of a bad pointer
  *   volta      2 cards of a name that says nothing, of compute capability 7.0
- * FAKE_OLD (when compiled): a driver of the time before fabrics. */
+ * TANDEM_FAKE_NVML_FAULTS names a file of what has happened to them since, a line each:
+ *   GPU xid N     GPU ecc N     GPU pending 1     GPU remap 1     GPU slow REASONS     GPU degrees
+ * N GPU lost 1    0 crash 1 FAKE_OLD (when compiled): a driver of the time before fabrics. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { OK = 0, UNKNOWN = 999, NOT_SUPPORTED = 3, NOT_FOUND = 6, MISMATCH = 18, LOST = 15 };
+enum {
+    OK = 0,
+    UNKNOWN = 999,
+    NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
+    TIMEOUT = 10,
+    LOST = 15,
+    MISMATCH = 18
+};
 
 struct memory {
     unsigned long long total, free, used;
@@ -50,6 +61,27 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(struct gpu *g, unsigned link, struct pci
 #ifndef FAKE_OLD
 int nvmlDeviceGetGpuFabricInfo(struct gpu *g, struct fabric_info *info);
 #endif
+
+struct event {
+    struct gpu *device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+};
+struct event_set {
+    unsigned long devices; /* bits */
+    int num_told;
+};
+
+int nvmlDeviceGetTotalEccErrors(struct gpu *g, int kind, int since, unsigned long long *num);
+int nvmlDeviceGetRemappedRows(struct gpu *g, unsigned *corrected, unsigned *uncorrected,
+                              unsigned *pending, unsigned *failed);
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *g, unsigned long long *reasons);
+int nvmlDeviceGetTemperature(struct gpu *g, int sensor, unsigned *degrees);
+int nvmlDeviceGetTemperatureThreshold(struct gpu *g, int which, unsigned *degrees);
+int nvmlEventSetCreate(struct event_set **out);
+int nvmlEventSetFree(struct event_set *set);
+int nvmlDeviceRegisterEvents(struct gpu *g, unsigned long long types, struct event_set *set);
+int nvmlEventSetWait_v2(struct event_set *set, struct event *out, unsigned timeout_ms);
 
 static struct gpu gpus[64];
 
@@ -220,3 +252,108 @@ int nvmlDeviceGetGpuFabricInfo(struct gpu *g, struct fabric_info *info)
     return is("bridge") ? NOT_SUPPORTED : OK;
 }
 #endif
+
+/* ---- what happens to them ---- */
+
+/* The last value of that kind in the file; 0 = none. */
+static unsigned long long fault(int index, const char *kind)
+{
+    const char *path = getenv("TANDEM_FAKE_NVML_FAULTS");
+    FILE *f = path ? fopen(path, "re") : NULL;
+    unsigned long long value = 0, last = 0;
+    char line[128], word[32];
+    int gpu;
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%d %31s %lli", &gpu, word, (long long *)&value) == 3 && gpu == index &&
+            strcmp(word, kind) == 0) {
+            last = value;
+        }
+    }
+    if (f) {
+        fclose(f);
+    }
+    if (strcmp(kind, "crash") != 0 && fault(0, "crash")) {
+        raise(SIGSEGV);
+    }
+    return last;
+}
+
+int nvmlDeviceGetTotalEccErrors(struct gpu *g, int kind, int since, unsigned long long *num)
+{
+    (void)since;
+    *num = kind == 1 ? fault(g->index, "ecc") + 5 : 0; /* five from before */
+    return fault(g->index, "lost") ? LOST : OK;
+}
+
+int nvmlDeviceGetRemappedRows(struct gpu *g, unsigned *corrected, unsigned *uncorrected,
+                              unsigned *pending, unsigned *failed)
+{
+    *corrected = *uncorrected = 0;
+    *pending = fault(g->index, "pending") != 0;
+    *failed = fault(g->index, "remap") != 0;
+    return OK;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *g, unsigned long long *reasons)
+{
+    *reasons = fault(g->index, "slow") | 0x5; /* idle, and within its power: nothing bad */
+    return OK;
+}
+
+int nvmlDeviceGetTemperature(struct gpu *g, int sensor, unsigned *degrees)
+{
+    unsigned long long told = fault(g->index, "degrees");
+    (void)sensor;
+    *degrees = told ? (unsigned)told : 40;
+    return OK;
+}
+
+int nvmlDeviceGetTemperatureThreshold(struct gpu *g, int which, unsigned *degrees)
+{
+    (void)g;
+    *degrees = which == 1 ? 90 : 95;
+    return OK;
+}
+
+int nvmlEventSetCreate(struct event_set **out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? OK : UNKNOWN;
+}
+
+int nvmlEventSetFree(struct event_set *set)
+{
+    free(set);
+    return OK;
+}
+
+int nvmlDeviceRegisterEvents(struct gpu *g, unsigned long long types, struct event_set *set)
+{
+    set->devices |= 1ul << g->index;
+    return types & 0x8 ? OK : NOT_SUPPORTED;
+}
+
+/* XIDs of the file in their order, each once, of the devices that are listened to. */
+int nvmlEventSetWait_v2(struct event_set *set, struct event *out, unsigned timeout_ms)
+{
+    const char *path = getenv("TANDEM_FAKE_NVML_FAULTS");
+    FILE *f = path ? fopen(path, "re") : NULL;
+    char line[128];
+    int gpu, xid, at = 0, found = 0;
+    while (f && !found && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%d xid %d", &gpu, &xid) == 2 && gpu >= 0 && gpu < 64 &&
+            set->devices >> gpu & 1 && at++ == set->num_told) {
+            *out =
+                (struct event){.device = &gpus[gpu], .type = 0x8, .data = (unsigned long long)xid};
+            set->num_told++;
+            found = 1;
+        }
+    }
+    if (f) {
+        fclose(f);
+    }
+    if (!found) {
+        usleep(timeout_ms * 1000);
+    }
+    return found ? OK : TIMEOUT;
+}
