@@ -105,6 +105,7 @@ struct launch {
     bool adds;      /* gemm: reads what it adds to; a norm's backward pass: accumulates */
     bool even;      /* gemm: all rows begin at multiples of 16 bytes */
     bool captured;  /* part of a graph, where passes are captured */
+    bool graph;     /* the first launch of one */
     int32_t num_kernels;
     double flops, bytes;
     Axis axis; /* of a collective */

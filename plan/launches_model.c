@@ -397,6 +397,7 @@ static void head_backward(struct launch_walk *w, const struct matrices *x)
 void launch_forward(struct launch_walk *w, int32_t unit_begin, int32_t unit_end)
 {
     struct matrices x = matrices_of(&w->model);
+    w->graph = true;
     for (int32_t u = unit_begin; u < unit_end; u++) {
         bool head = u == w->model.num_layers + 1;
         w->captured = w->model.tensor == 1 && !head;
@@ -412,13 +413,13 @@ void launch_forward(struct launch_walk *w, int32_t unit_begin, int32_t unit_end)
             mlp_forward(w, &x);
         }
     }
-    w->captured = false;
+    w->captured = w->graph = false;
 }
 
 void launch_backward(struct launch_walk *w, int32_t unit_begin, int32_t unit_end)
 {
     struct matrices x = matrices_of(&w->model);
-    w->captured = w->model.tensor == 1;
+    w->captured = w->graph = w->model.tensor == 1;
     for (int32_t u = unit_end - 1; u >= unit_begin; u--) {
         if (u == 0) {
             w->place = LAUNCH_BACKWARD_EMBED;
@@ -432,5 +433,5 @@ void launch_backward(struct launch_walk *w, int32_t unit_begin, int32_t unit_end
             attention_backward(w, &x);
         }
     }
-    w->captured = false;
+    w->captured = w->graph = false;
 }

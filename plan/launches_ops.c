@@ -74,6 +74,8 @@ void launch_emit(struct launch_walk *w, struct launch *l)
     l->stream = w->stream;
     l->place = w->place;
     l->captured = w->captured;
+    l->graph = w->captured && w->graph;
+    w->graph = false;
     l->what = l->what ? l->what : "";
     w->fn(w->arg, l);
 }

@@ -32,7 +32,7 @@ struct launch_walk {
     struct launch_model model;
     enum launch_place place;
     enum launch_stream stream;
-    bool captured;
+    bool captured, graph; /* graph: the next launch is the first of one */
 };
 
 /* ---- launches_ops.c: one launch each ---- */

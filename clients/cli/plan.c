@@ -8,6 +8,7 @@
 #include "clients/cli/job_file.h"
 #include "clients/cli/local_cluster.h"
 #include "clients/cli/local_probe.h"
+#include "clients/cli/plan_kernels.h"
 #include "clients/cli/plan_print.h"
 #include "clients/cli/verbs.h"
 #include "plan/cluster.h"
@@ -108,13 +109,41 @@ static void print_message(const struct cli *cli, const struct planning *p)
     cli_print_message(cli, &reply.base);
 }
 
+/* ---- what a step launches ---- */
+
+/* -1: no such word. */
+static int attention_of(const char *word)
+{
+    for (int i = 0; kernel_attention_names[i]; i++) {
+        if (strcmp(kernel_attention_names[i], word) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static int print_kernels(const struct cli *cli, const struct planning *p, int attention,
+                         struct error *err)
+{
+    struct kernel_table *table;
+    if (kernel_table_new(&table, p->plan, p->cluster, (enum kernel_attention)attention, err) != 0) {
+        return -1;
+    }
+    plan_kernels_print(cli, table, p->plan);
+    kernel_table_free(table);
+    return 0;
+}
+
 static int run(struct cli *cli, int argc, char **argv)
 {
-    const char *cluster_file = NULL;
+    const char *cluster_file = NULL, *attention_word = "own";
+    bool kernels = false;
     struct arg_texts sets = {0};
     int64_t top = 1;
     const struct arg_flag flags[] = {{"cluster", 0, ARG_TEXT, &cluster_file, NULL},
                                      {"set", 0, ARG_TEXTS, &sets, NULL},
+                                     {"kernels", 0, ARG_BOOL, &kernels, NULL},
+                                     {"attention", 0, ARG_TEXT, &attention_word, NULL},
                                      {"top", 0, ARG_INT, &top, NULL},
                                      {0}};
     const char *file = NULL;
@@ -128,14 +157,22 @@ static int run(struct cli *cli, int argc, char **argv)
     if (top < 1 || top > 100) {
         return cli_usage("plan", "--top %lld: 1 to 100", (long long)top);
     }
-    if (cli->format == FORMAT_CSV || cli->format == FORMAT_PLOT) {
-        return cli_usage("plan", "-o: table, json or yaml");
+    int attention = attention_of(attention_word);
+    if (attention < 0) {
+        return cli_usage("plan", "--attention %s: own, auto or cudnn", attention_word);
+    }
+    if (kernels ? cli->format == FORMAT_YAML || cli->format == FORMAT_PLOT
+                : cli->format == FORMAT_CSV || cli->format == FORMAT_PLOT) {
+        return cli_usage("plan", kernels ? "-o with --kernels: table, csv or json"
+                                         : "-o: table, json or yaml");
     }
     struct planning p = {0};
     struct error err = {0}, too_little = {0};
     bool page = cli->format == FORMAT_TABLE; /* that of a plan that doesn't fit says where */
     int rc = make_plan(&p, file, cluster_file, &sets, page ? &too_little : NULL, &err);
-    if (rc == 0 && page) {
+    if (rc == 0 && kernels) {
+        rc = print_kernels(cli, &p, attention, &err);
+    } else if (rc == 0 && page) {
         plan_print(p.plan, p.summary, p.cluster);
         if (too_little.code != ERR_OK) {
             fflush(stdout);
@@ -151,7 +188,7 @@ static int run(struct cli *cli, int argc, char **argv)
 
 const struct verb verb_plan = {
     .name = "plan",
-    .args = "FILE [--cluster FILE] [--set a.b=c]... [--top K]",
+    .args = "FILE [--cluster FILE] [--set a.b=c]... [--kernels [--attention WORD]] [--top K]",
     .help = "say what a job would be: layout, memory, time; needs no server",
     .text =
         "Without --cluster the devices are this host's cores; what the server has to offer is\n"
@@ -161,8 +198,13 @@ const struct verb verb_plan = {
         "--top K shows the K best layouts; a job file that gives its layout, as all do for now, "
         "has one.\n"
         "What doesn't fit its devices is shown with what it lacks; the exit code is 1 then.\n"
-        "-o json prints the whole plan, as ranks get it.\n\n"
+        "-o json prints the whole plan, as ranks get it.\n"
+        "--kernels lists what a step of rank 0 launches, each with FLOPs, bytes and predicted "
+        "time, what\n"
+        "bounds it, and what the times rest on (-o csv, -o json). --attention own, auto (cuDNN's\n"
+        "forward pass, as where it is installed) or cudnn (both of its passes).\n\n"
         "  tandem plan job.yaml --set parallel.data=2\n"
-        "  tandem plan job.yaml --cluster examples/cluster-dgx.yaml --set parallel.tensor=8\n",
+        "  tandem plan job.yaml --cluster examples/cluster-dgx.yaml --set parallel.tensor=8\n"
+        "  tandem plan job.yaml --cluster examples/cluster.yaml --kernels\n",
     .run = run,
 };

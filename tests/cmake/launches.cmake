@@ -3,3 +3,5 @@ tandem_test(launches_test ${CMAKE_SOURCE_DIR}/tests/parallel/launches_test.c tes
 target_link_options(launches_test PRIVATE
   LINKER:--wrap=rank_run,--wrap=kernels_open,--wrap=axes_open,--wrap=store_begin_step)
 set_tests_properties(launches_test PROPERTIES TIMEOUT 600)
+tandem_test(plan_kernels_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_kernels_test.c;\
+${CMAKE_SOURCE_DIR}/tests/unit/plan_case.c" tandem_plan)

@@ -188,6 +188,46 @@ static void what_does_not_fit_is_shown_and_refused(void **state)
     buf_free(&out);
 }
 
+/* The launches of a step, in three formats, said to be a prediction; on this host's cores and on
+ * GPUs that a cluster file describes. */
+static void launches_of_a_step_are_listed(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    char args[512], cluster[128];
+    snprintf(cluster, sizeof cluster, "%s/h200.yaml", tmp);
+    static const char text[] = "groups:\n  - {name: g, count: 1, devices: 2, type: h200}\n";
+    assert_int_equal(fs_write_atomic(cluster, text, sizeof text - 1, 0600, NULL), 0);
+    snprintf(args, sizeof args, "%s --cluster %s --kernels", job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 0);
+    assert_says(&out, "A PREDICTION");
+    assert_says(&out, "gemm q, weight");
+    assert_says(&out, "all_reduce gradients");
+    assert_says(&out, "2 layers x 4");
+    assert_says(&out, "attention forward, ours");
+    snprintf(args, sizeof args, "%s --cluster %s --kernels --attention auto -o json", job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 0);
+    assert_says(&out, "\"is_prediction\": true");
+    assert_says(&out, "attention forward, cuDNN");
+    snprintf(args, sizeof args, "%s --cluster %s --kernels -o csv", job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 0);
+    assert_int_equal(strncmp(out.data, "where,launch,shape,times,flops,bytes,", 37), 0);
+    snprintf(args, sizeof args, "%s --kernels --set parallel.data=1", job);
+    assert_int_equal(tandem_plan(args, &out), 0);
+    assert_says(&out, "measured by tandem-probe");
+    snprintf(args, sizeof args, "%s --kernels -o yaml", job);
+    assert_int_equal(tandem_plan(args, &out), 2);
+    snprintf(args, sizeof args, "%s --kernels --attention flash", job);
+    assert_int_equal(tandem_plan(args, &out), 2);
+    snprintf(args, sizeof args,
+             "%s --cluster %s --kernels --set parallel.pipeline=2 "
+             "--set parallel.data=1",
+             job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 1);
+    assert_says(&out, "launches are known of layouts that can be run");
+    buf_free(&out);
+}
+
 /* 2: wrong use of the program. 1: the job can't be, said with the file's name. */
 static void refusals_name_the_file_and_set_the_exit_code(void **state)
 {
@@ -214,9 +254,13 @@ static void refusals_name_the_file_and_set_the_exit_code(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(a_plan_is_shown_in_a_few_lines),         T(json_is_a_plan_reply),
-        T(any_layout_is_planned_and_marked),       T(no_cluster_means_this_host),
-        T(what_does_not_fit_is_shown_and_refused), T(refusals_name_the_file_and_set_the_exit_code),
+        T(a_plan_is_shown_in_a_few_lines),
+        T(json_is_a_plan_reply),
+        T(any_layout_is_planned_and_marked),
+        T(no_cluster_means_this_host),
+        T(what_does_not_fit_is_shown_and_refused),
+        T(launches_of_a_step_are_listed),
+        T(refusals_name_the_file_and_set_the_exit_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
