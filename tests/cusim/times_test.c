@@ -108,7 +108,7 @@ static void each_kind_of_call_has_its_row(void **state)
     close_all();
     char *text = read_file();
     assert_non_null(strstr(text, "{\"op\": \"gemm\", \"what\": \"f32 64x32x16 nn fused\", "
-                                 "\"count\": 2, \"ms\": "));
+                                 "\"count\": 2, \"first_ms\": "));
     assert_non_null(strstr(text, "\"f32 8x32x16 nn fused\", \"count\": 1, "));
     assert_non_null(strstr(text, "\"flops\": 131072}")); /* 2 x 2 x 64 x 32 x 16 */
     assert_non_null(strstr(text, "{\"op\": \"add\", \"what\": \"f32\", \"count\": 1034, "));

@@ -33,6 +33,8 @@ struct gang_spec {
     const char *bucket_mb; /* 0.05: several buckets */
     const char *order;     /* sequential */
     const char *window;    /* T+1 */
+    const char *device;    /* what cuda computes on: h100 */
+    int64_t mem_bytes;     /* of one such: 80 GiB */
 };
 
 /* The job file; the caller frees. */

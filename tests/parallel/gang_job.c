@@ -46,7 +46,7 @@ static void put_model_and_data(struct buf *b, const struct gang_spec *s)
 /* What a backend computes on. */
 static const char *device_type(const struct gang_spec *s)
 {
-    return strcmp(or_else(s->backend, "ref"), "cuda") == 0 ? "h100" : "cpu";
+    return strcmp(or_else(s->backend, "ref"), "cuda") == 0 ? or_else(s->device, "h100") : "cpu";
 }
 
 static void put_parallel(struct buf *b, const struct gang_spec *s)
@@ -158,7 +158,7 @@ Plan *gang_plan(const struct gang_spec *s)
         devices[i].index = i;
         devices[i].peak_flops_fp32 = 1e11;
         devices[i].has_mem_bytes = 1;
-        devices[i].mem_bytes = gpus ? (int64_t)80 << 30 : 0;
+        devices[i].mem_bytes = !gpus ? 0 : s->mem_bytes > 0 ? s->mem_bytes : (int64_t)80 << 30;
         devices[i].type = (char *)(uintptr_t)device_type(s);
         device_list[i] = &devices[i];
     }

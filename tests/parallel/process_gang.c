@@ -31,7 +31,9 @@
 /* In the child. It dies with the test. */
 static void become_rank(const struct process_gang *g, int rank, int link_fd)
 {
-    char number[16], log[600], schedule[64];
+    char number[16], log[600], schedule[64], program[600];
+    snprintf(program, sizeof(program), "%s/tandem-rank",
+             g->bin_dir != NULL ? g->bin_dir : TANDEM_BIN_DIR);
     snprintf(number, sizeof(number), "%d", rank);
     snprintf(log, sizeof(log), "%s/rank-%d.log", g->job_dir, rank);
     int null_fd = open("/dev/null", O_RDWR);
@@ -53,7 +55,7 @@ static void become_rank(const struct process_gang *g, int rank, int link_fd)
              (long long)g->seed + rank);
     if (g->schedule != NULL)
         setenv("CUSIM_SCHEDULE", schedule, 1);
-    execl(TANDEM_BIN_DIR "/tandem-rank", "tandem-rank", "--rank", number, "--job", "7", NULL);
+    execl(program, "tandem-rank", "--rank", number, "--job", "7", NULL);
     _exit(127);
 }
 

@@ -19,6 +19,7 @@ struct process_gang {
     const Plan *plan;
     const char *job_dir;    /* the ranks' logs lie in it, as rank-R.log */
     const char *resume_dir; /* NULL: from the model */
+    const char *bin_dir;    /* where tandem-rank lies; NULL: as built */
     const char *const *env; /* NAME=VALUE, ..., NULL: set for the ranks; NULL = nothing is */
     /* Of simulated GPUs, THREADS,STREAMS: each rank has another seed, from seed on. NULL = theirs.
      */
