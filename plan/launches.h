@@ -89,6 +89,10 @@ enum launch_place {
 };
 
 #define LAUNCH_SIZES 5
+/* What goes with a product: its bias, its GELU, a factor of GELU's derivative. */
+#define LAUNCH_BIAS 1u
+#define LAUNCH_GELU 2u
+#define LAUNCH_GELU_OF 4u
 
 struct launch {
     enum launch_op op;
@@ -100,12 +104,13 @@ struct launch {
      * collective's whole buffer (and its ranks); bytes of zero and copies; the mark of record and
      * wait. 0 where there is no more. */
     int64_t size[LAUNCH_SIZES];
-    int32_t elem;   /* bytes of a number; of gemm those of A and B */
-    int32_t c_elem; /* gemm: of C */
-    bool adds;      /* gemm: reads what it adds to; a norm's backward pass: accumulates */
-    bool even;      /* gemm: all rows begin at multiples of 16 bytes */
-    bool captured;  /* part of a graph, where passes are captured */
-    bool graph;     /* the first launch of one */
+    int32_t elem;    /* bytes of a number; of gemm those of A and B */
+    int32_t c_elem;  /* gemm: of C */
+    unsigned beside; /* gemm: LAUNCH_BIAS and the like, in the same call */
+    bool adds;       /* gemm: reads what it adds to; a norm's backward pass: accumulates */
+    bool even;       /* gemm: all rows begin at multiples of 16 bytes */
+    bool captured;   /* part of a graph, where passes are captured */
+    bool graph;      /* the first launch of one */
     int32_t num_kernels;
     double flops, bytes;
     Axis axis; /* of a collective */

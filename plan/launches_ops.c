@@ -106,6 +106,8 @@ void launch_gemm(struct launch_walk *w, const struct launch_product *p)
         .size = {p->m, p->n, p->k},
         .elem = w->model.elem,
         .c_elem = p->c_elem,
+        .beside = (p->bias ? LAUNCH_BIAS : 0) | (p->gelu ? LAUNCH_GELU : 0) |
+                  (p->gelu_of ? LAUNCH_GELU_OF : 0),
         .adds = p->adds,
         .even = a_row % 16 == 0 && b_row % 16 == 0 && c_row % 16 == 0,
         .num_kernels = aux_fits ? 1 : 2,

@@ -50,7 +50,9 @@ static struct comm_ops comm_ops;
 static int gemm(struct device *dev, struct stream *s, enum dtype t, const struct gemm_args *a,
                 struct error *err)
 {
-    note(LAUNCH_GEMM, a->beta != 0.0, a->m, a->n, a->k, 0, 0);
+    int64_t beside = (a->bias != NULL ? LAUNCH_BIAS : 0) | (a->gelu != NULL ? LAUNCH_GELU : 0) |
+                     (a->gelu_of != NULL ? LAUNCH_GELU_OF : 0);
+    note(LAUNCH_GEMM, a->beta != 0.0, a->m, a->n, a->k, beside, (int64_t)dtype_size(a->c_type));
     return table.gemm(dev, s, t, a, err);
 }
 
@@ -416,7 +418,13 @@ static void compare(void *arg, const struct launch *l)
     if (l->op == LAUNCH_RECORD || l->op == LAUNCH_WAIT)
         return;
     const struct call *call = c->at < num_calls ? &calls[c->at] : NULL;
-    words_of(planned, sizeof(planned), l->op, l->size, l->adds);
+    int64_t size[LAUNCH_SIZES];
+    memcpy(size, l->size, sizeof(size));
+    if (l->op == LAUNCH_GEMM) { /* what else is noted of it */
+        size[3] = l->beside;
+        size[4] = l->c_elem;
+    }
+    words_of(planned, sizeof(planned), l->op, size, l->adds);
     if (call != NULL)
         words_of(called, sizeof(called), call->op, call->size, call->adds);
     if (strcmp(planned, called) != 0 && c->wrong++ < 10)
