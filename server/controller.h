@@ -60,7 +60,7 @@ struct job {
     int32_t comm_id_attempt;
     size_t comm_id_len;
     uint8_t comm_id[ATTEMPT_COMM_ID_MAX];
-    int32_t device_events_attempt, num_device_events; /* how many came, and of which attempt */
+    int32_t device_events_attempt, num_device_events[2]; /* how many came; of faults in [1] */
     bool check_pending, kill_pending;
     bool adopted;           /* launched by an earlier controller, perhaps without its ticket */
     int64_t first_replayed; /* number of the first report that its journal gave; 0 = none did */

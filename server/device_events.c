@@ -7,7 +7,7 @@
 #include "plan/device_faults.h"
 #include "server/draining.h"
 
-/* Of an attempt; tandem-node itself says no more than this. */
+/* Of an attempt, of faults and of the rest; tandem-node itself says no more than this. */
 #define EVENTS_MAX 200
 
 /* In the fabric; -1: none that the job has. */
@@ -20,13 +20,13 @@ static int32_t find_device(struct controller *c, const struct job *j, const Devi
     return is_held && !f->types[f->devices[device].type].is_cpu ? device : -1;
 }
 
-static bool is_too_many(struct job *j)
+static bool is_too_many(struct job *j, bool is_hard)
 {
     if (j->device_events_attempt != j->row.attempt.number) {
         j->device_events_attempt = j->row.attempt.number;
-        j->num_device_events = 0;
+        j->num_device_events[0] = j->num_device_events[1] = 0;
     }
-    return j->num_device_events++ >= EVENTS_MAX;
+    return j->num_device_events[is_hard]++ >= EVENTS_MAX;
 }
 
 int device_events_take(struct controller *c, struct job *j, const DeviceEvent *e, struct error *err)
@@ -37,10 +37,10 @@ int device_events_take(struct controller *c, struct job *j, const DeviceEvent *e
         log_warn("job %lld: news of a device that it doesn't have", (long long)j->row.id);
         return 0;
     }
-    if (is_too_many(j)) {
+    bool is_hard = device_faults_is_hard(e);
+    if (is_too_many(j, is_hard)) {
         return 0;
     }
-    bool is_hard = device_faults_is_hard(e);
     device_faults_words(e, words, sizeof words);
     printable_utf8(words);
     snprintf(name, sizeof name, "%.64s:%d", e->node, e->device);

@@ -28,9 +28,12 @@
 #define LAST_WORDS_MS 2500
 #define GONE_MS 500
 #define CAUSE_MS 30000
+#define AGAIN_MS 30000
+#define STARTS_MAX 4
 /* A WatchUp in memory; more is nonsense. */
 #define MESSAGE_MAX_BYTES ((size_t)1 << 20)
-/* What an attempt hears of its devices at most: a broken one may have much to say. */
+/* What an attempt hears of its devices at most, of faults and of the rest: a hot one has much to
+ * say in a month, and must not drown a fault. */
 #define EVENTS_MAX 200
 
 struct health {
@@ -44,7 +47,10 @@ struct health {
     int pid_fd, in_fd, out_fd;
     struct link_decoder *decoder;
     bool finishing;
-    int num_events;
+    int num_starts;
+    int64_t again_at_ms; /* 0 = it isn't to be started again */
+    int num_events[2];   /* of faults in [1] */
+    int num_notes;
     /* What may be why ranks die. */
     bool cause_is_hard;
     int64_t cause_ms;
@@ -82,6 +88,7 @@ static int spawn(struct health *h, const char *program, char *list, int in, int 
     rc = rc ? rc : posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
     rc = rc ? rc : posix_spawn_file_actions_addclosefrom_np(&actions, 3);
     rc = rc ? rc : fill_attributes(&attr);
+    h->num_starts++;
     rc = rc ? rc : posix_spawn(&h->pid, program, &actions, &attr, argv, environ);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
@@ -156,12 +163,15 @@ void health_gone(struct health *h, pid_t pid, int status)
     if (h->finishing || (WIFEXITED(status) && WEXITSTATUS(status) == WATCH_HAS_SAID_WHY)) {
         return;
     }
+    bool again = h->num_starts < STARTS_MAX;
+    int64_t wait_ms = h->options.again_ms ? h->options.again_ms : AGAIN_MS;
     char words[160];
     snprintf(words, sizeof words,
-             "the health of GPUs isn't looked at any more: tandem-probe ended by %s %d",
-             WIFSIGNALED(status) ? "signal" : "code",
+             "the health of GPUs isn't looked at %s: tandem-probe ended by %s %d",
+             again ? "for a while" : "any more", WIFSIGNALED(status) ? "signal" : "code",
              WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     say_note(h, words);
+    h->again_at_ms = again ? clock_mono_ms() + wait_ms : 0;
 }
 
 /* Kills it if it still runs, and reaps it if it lets itself be reaped soon. */
@@ -210,7 +220,14 @@ static void take_event(struct health *h, DeviceEvent *e)
 {
     char words[200];
     int32_t rank = e->has_device ? rank_of(h, e->device) : -1;
-    if (rank < 0 || !e->has_kind || h->num_events++ >= EVENTS_MAX) {
+    if (rank < 0 || !e->has_kind) {
+        return;
+    }
+    int num = ++h->num_events[device_faults_is_hard(e)];
+    if (num > EVENTS_MAX) {
+        if (num == EVENTS_MAX + 1) {
+            say_note(h, "more news of this kind of the attempt's GPUs is left out");
+        }
         return;
     }
     device_faults_words(e, words, sizeof words);
@@ -236,7 +253,7 @@ static void take_message(struct health *h, WatchUp *up)
         take_event(h, up->event);
         break;
     case WATCH_UP__BODY_NOTE:
-        if (up->note->message && h->num_events++ < EVENTS_MAX) {
+        if (up->note->message && h->num_notes++ < EVENTS_MAX) {
             char words[240];
             snprintf(words, sizeof words, "health of GPUs: %.200s", up->note->message);
             say_note(h, words);
@@ -323,10 +340,34 @@ static void find_pins(struct health *h, int threads)
     }
 }
 
+static void start_watch(struct health *h)
+{
+    struct error err = {0};
+    if (open_watch(h, &err) != 0) {
+        char words[240];
+        snprintf(words, sizeof words, "the health of GPUs isn't looked at: %.150s", err.text);
+        say_note(h, words);
+        close_fd(&h->out_fd);
+    }
+}
+
+void health_tick(struct health *h)
+{
+    if (!h || h->finishing || !h->again_at_ms || clock_mono_ms() < h->again_at_ms) {
+        return;
+    }
+    h->again_at_ms = 0;
+    close_fd(&h->in_fd);
+    close_fd(&h->out_fd);
+    close_fd(&h->pid_fd);
+    link_decoder_free(h->decoder);
+    ASSERT(link_decoder_new(&h->decoder) == 0);
+    start_watch(h);
+}
+
 struct health *health_start(const struct health_options *options)
 {
     const Plan *plan = options->plan;
-    struct error err = {0};
     if (!plan->backend || strcmp(plan->backend, "cuda") != 0 || plan->n_placement == 0 ||
         plan->n_placement > COMM_HOST_MAX_RANKS) {
         return NULL;
@@ -345,15 +386,9 @@ struct health *health_start(const struct health_options *options)
     for (int32_t i = 0; i < h->num_ranks; i++) {
         h->devices[i] = plan->placement[i]->device;
     }
-    if (open_watch(h, &err) != 0) {
-        char words[240];
-        snprintf(words, sizeof words, "the health of GPUs isn't looked at: %.150s", err.text);
-        say_note(h, words);
-        close_fd(&h->out_fd);
-    }
+    start_watch(h);
     listen(h, options->found_ms ? options->found_ms : FOUND_MS, true);
     find_pins(h, plan->threads_per_rank);
-    h->options.bin_dir = NULL;
     return h;
 }
 

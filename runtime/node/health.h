@@ -15,14 +15,15 @@
 struct health;
 
 struct health_options {
-    const char *bin_dir;
-    const Plan *plan; /* borrowed for health_start only */
+    const char *bin_dir; /* borrowed */
+    const Plan *plan;    /* borrowed for health_start only */
     /* Something about a device of the attempt (borrowed; node is set). */
     void (*on_event)(void *arg, const DeviceEvent *e);
     /* What can't be looked at. */
     void (*on_note)(void *arg, const char *words);
     void *arg;
     int64_t found_ms; /* to wait for what the driver says of the host; 0 = 10 s */
+    int64_t again_ms; /* from the watch's unexpected end to its next start; 0 = 30 s */
 };
 
 /* NULL: the plan has no GPUs. Else waits some seconds for what the driver has to say of this host,
@@ -36,8 +37,11 @@ const struct pin *health_pins(const struct health *h);
 /* To poll for reading; -1: nothing comes any more. h may be NULL. */
 int health_fd(const struct health *h);
 void health_take(struct health *h);
-/* A child of this process is gone that isn't a rank. */
+/* A child of this process is gone that isn't a rank. A watch that ended by itself is started again,
+ * some times. */
 void health_gone(struct health *h, pid_t pid, int status);
+/* What is due; to be called every second or so. */
+void health_tick(struct health *h);
 
 /* The ranks are gone: ends the watch. failed: first hears, for a second or two, what is on its way.
  */

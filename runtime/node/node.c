@@ -429,6 +429,7 @@ static void wait_once(struct node *n)
     if (n->fds[2].revents) {
         health_take(n->health);
     }
+    health_tick(n->health);
     if (num_gang) {
         gang_poll_end(n->gang, gang_fds, num_gang);
     }

@@ -242,11 +242,17 @@ static void take_xid(struct watch *w, struct watched *d, unsigned long long data
     while (i < d->num_xids && d->xids[i].xid != xid) {
         i++;
     }
-    if (i == MAX_XIDS || (i < d->num_xids && now - d->xids[i].at_ms < XID_AGAIN_MS)) {
+    if (i < d->num_xids && now - d->xids[i].at_ms < XID_AGAIN_MS) {
         return;
     }
-    d->xids[i] = (struct told){xid, now};
+    if (i == MAX_XIDS) { /* in the place of the one that was told longest ago */
+        i = 0;
+        for (int k = 1; k < MAX_XIDS; k++) {
+            i = d->xids[k].at_ms < d->xids[i].at_ms ? k : i;
+        }
+    }
     d->num_xids += i == d->num_xids;
+    d->xids[i] = (struct told){xid, now};
     say_event(w, d, DEVICE_XID, xid, 0, "");
 }
 
@@ -256,6 +262,17 @@ static void close_events(struct watch *w)
         w->lib.events_free(w->events);
     }
     w->events = NULL;
+}
+
+/* Handles of a device are one pointer, so far; nobody promises it. */
+static bool is_same(const struct watch *w, const struct watched *d, nvml_handle h)
+{
+    char uuid[97];
+    if (d->h == h || !d->uuid[0] || !w->lib.uuid || w->lib.uuid(h, uuid, sizeof uuid) != NVML_OK) {
+        return d->h == h;
+    }
+    nvml_clean(uuid, sizeof uuid);
+    return strcmp(uuid, d->uuid) == 0;
 }
 
 /* Waits a little for one. True: there was one. */
@@ -283,9 +300,12 @@ static bool wait_for_event(struct watch *w)
     }
     for (int i = 0; rc == NVML_OK && i < w->num; i++) {
         struct watched *d = &w->devices[i];
-        if (d->h == e.device && e.type == EVENT_XID) {
+        if (!is_same(w, d, e.device)) {
+            continue;
+        }
+        if (e.type == EVENT_XID) {
             take_xid(w, d, e.data);
-        } else if (d->h == e.device && e.type == EVENT_DOUBLE_BIT) {
+        } else if (e.type == EVENT_DOUBLE_BIT) {
             look_at_ecc(w, d);
         }
     }
@@ -328,8 +348,15 @@ static int open_devices(struct watch *w, const char *list)
         list = *end ? end + 1 : end;
         *d = (struct watched){.index = (int32_t)index};
         int rc = w->lib.handle((unsigned)index, &d->h);
-        if (rc != NVML_OK) {
-            say_event(w, d, DEVICE_LOST, 0, 0, nvml_words(&w->lib, rc));
+        if (!answers(w, d, rc)) {
+            continue;
+        }
+        if (rc != NVML_OK) { /* not allowed, or it isn't there: nothing that we can tell of it */
+            char words[160];
+            snprintf(words, sizeof words, "GPU %d can't be looked at: %.100s", (int)d->index,
+                     nvml_words(&w->lib, rc));
+            nvml_clean(words, sizeof words);
+            say_note(w, words);
             continue;
         }
         if (w->lib.uuid && w->lib.uuid(d->h, d->uuid, sizeof d->uuid) == NVML_OK) {

@@ -173,10 +173,12 @@ static void what_is_none_of_its_business_is_left_out(void **state)
     for (int i = 0; i < 1000; i++) {
         add_event(&bytes, 3, DEVICE_SLOWED, 0);
     }
+    add_event(&bytes, 3, DEVICE_XID, 95); /* a fault doesn't drown in it */
     struct health *h = start(SAY_AND_STAY, &bytes);
     health_finish(h, true);
-    assert_int_equal(told.num_events, 200);
-    assert_string_equal(health_cause(h), "");
+    assert_int_equal(told.num_events, 201);
+    assert_int_equal(told.num_notes, 1);
+    assert_string_equal(told.event, "XID 95: an uncontained memory error");
     health_free(h);
     buf_free(&bytes);
 }
@@ -219,6 +221,37 @@ static void a_watch_that_is_not_there_or_dies_is_a_note(void **state)
     health_free(h);
 }
 
+/* The second one finds what the first one died of; for ever it isn't tried. */
+static void a_watch_that_dies_is_started_again_some_times(void **state)
+{
+    (void)state;
+    struct buf bytes = {0};
+    add_event(&bytes, 4, DEVICE_LOST, 0);
+    struct health *h = start(SAY "kill -11 $$\n", &bytes);
+    for (int i = 1; i <= 4; i++) {
+        int status;
+        hear_out(h);
+        assert_int_equal(told.num_events, i);
+        pid_t pid = waitpid(-1, &status, 0);
+        assert_true(pid > 0);
+        health_gone(h, pid, status);
+        assert_int_equal(told.num_notes, i);
+        int64_t until = clock_mono_ms() + 60000;
+        while (i < 4 && health_fd(h) < 0) {
+            assert_true(clock_mono_ms() < until);
+            health_tick(h);
+        }
+    }
+    assert_non_null(strstr(told.note, "any more: tandem-probe ended by signal 11"));
+    usleep(5000);
+    health_tick(h);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    health_finish(h, true);
+    health_tick(h);
+    health_free(h);
+    buf_free(&bytes);
+}
+
 /* Neither the start nor the end waits for it longer than it may. */
 static void a_watch_that_hangs_is_killed(void **state)
 {
@@ -242,6 +275,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(nonsense_ends_the_watch_with_a_note, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_watch_that_is_not_there_or_dies_is_a_note, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_watch_that_dies_is_started_again_some_times, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_watch_that_hangs_is_killed, set_up, tear_down),
     };
