@@ -4,10 +4,10 @@
  * has to be the reference's curve: fp32 within fp32's own rounding, bf16 within bf16's, and near
  * what the reference backend makes of bf16.
  *
- * By default each layout runs with both types, once with each model, in one order each; with
- * TANDEM_FULL=1 all of them in all orders, under sanitizers (TANDEM_SAMPLE=1) two runs of six
- * steps. TANDEM_SEED=N draws other orders; TANDEM_VERBOSE=1 prints distances. cusim_train_test
- * [FROM [TO]]: only those runs of the list. */
+ * By default each layout runs once, models, types and orders by turns; with TANDEM_FULL=1 each with
+ * both models and types in all orders, under sanitizers (TANDEM_SAMPLE=1) two runs of three steps.
+ * TANDEM_SEED=N draws other orders; TANDEM_VERBOSE=1 prints distances. cusim_train_test FROM [TO]:
+ * only those runs of the list; cusim_train_test PATTERN: the tests whose names fit it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
