@@ -4,7 +4,7 @@ if(TARGET tandem_cuda_sim AND cusim_has_nccl)
   tandem_test(cusim_train_test ${CMAKE_SOURCE_DIR}/tests/cusim/train_test.c test_process_gang
     test_bad_model)
   add_dependencies(cusim_train_test tandem-rank tandem_cuda_sim)
-  set_tests_properties(cusim_train_test PROPERTIES TIMEOUT 7200 LABELS "cusim;threads"
+  set_tests_properties(cusim_train_test PROPERTIES TIMEOUT 7200 LABELS cusim
     ENVIRONMENT "${TANDEM_SIM_ENVIRONMENT}")
   add_test(NAME gpu_train_test COMMAND ${Python3_EXECUTABLE}
     ${CMAKE_SOURCE_DIR}/tests/e2e/gpu_train_test.py)
