@@ -6,8 +6,10 @@ import platform
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 import threading
+import time
 
 import models
 from script import FAILED, OK, SKIPPED
@@ -25,7 +27,6 @@ def cuda_folders(python):
     """Folders with CUDA's libraries: the toolkit's, and those that come with PyTorch."""
     folders = sorted(pathlib.Path("/usr/local").glob("cuda*/lib64"))
     try:
-        import subprocess
         paths = json.loads(subprocess.run([python, "-c", "import json, sys; print(json.dumps(sys.path))"],
                                           capture_output=True, text=True, timeout=30, check=True).stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
@@ -36,27 +37,27 @@ def cuda_folders(python):
 
 
 def prepare(s):
-    """The environment of all programs."""
+    """The environment of our own programs."""
     lib = s.bin.parent / "lib"
     folders = ([str(lib)] if lib.is_dir() and not s.sim else []) + ([] if s.sim else cuda_folders(s.args.python))
     if folders:
         old = [s.env["LD_LIBRARY_PATH"]] if s.env.get("LD_LIBRARY_PATH") else []
-        s.env["LD_LIBRARY_PATH"] = ":".join(folders + old)
-    s.env["TANDEM_CUDA_PLUGIN"] = str(s.bin / ("libtandem_cuda_sim.so" if s.sim else "libtandem_cuda.so"))
+        s.own_env["LD_LIBRARY_PATH"] = ":".join(folders + old)
+    s.own_env["TANDEM_CUDA_PLUGIN"] = str(s.bin / ("libtandem_cuda_sim.so" if s.sim else "libtandem_cuda.so"))
     if s.sim:
-        s.env["TANDEM_CUDA_DRIVER"] = str(s.bin / "libtandem_driver_sim.so")
-        s.env["CUSIM_DEVICES"] = "1"
+        s.own_env["TANDEM_CUDA_DRIVER"] = str(s.bin / "libtandem_driver_sim.so")
+        s.own_env["CUSIM_DEVICES"] = "1"
 
 
 def facts(s):
     s.add("host", f"{os.cpu_count()} cores, {platform.platform()}, libc {platform.libc_ver()[1]}, "
                   f"Python {platform.python_version()}")
-    missing = [line.split()[0] for line in s.run(["ldd", s.env["TANDEM_CUDA_PLUGIN"]]).out.splitlines()
+    missing = [line.split()[0] for line in s.run(["ldd", s.own_env["TANDEM_CUDA_PLUGIN"]]).out.splitlines()
                if "not found" in line]
     if missing:
         s.add("libraries", f"not found: {', '.join(missing)}; looked in {s.env.get('LD_LIBRARY_PATH', '')}", FAILED)
     else:
-        s.add("libraries", s.env.get("LD_LIBRARY_PATH", "the system's"))
+        s.add("libraries", s.own_env.get("LD_LIBRARY_PATH", "the system's"))
     if shutil.which("nvidia-smi", path=s.env["PATH"]):
         names = ("name,driver_version,compute_cap,memory.total,memory.used,clocks.max.sm,clocks.max.mem,clocks.sm,"
                  "power.limit,temperature.gpu,ecc.mode.current,mig.mode.current")
@@ -156,7 +157,7 @@ class Case:
     def __init__(self, s, name, config, t, micro, steps):
         self.name, self.t, self.micro, self.steps = name, t, micro, steps
         self.config, self.folder = config, s.scratch / name
-        self.best = None
+        self.best, self.seconds = None, 0
 
 
 def cases(s):
@@ -193,7 +194,7 @@ class Watch:
         self.thread = threading.Thread(target=self.look, daemon=True)
 
     def look(self):
-        while not self.stop.wait(1.0):
+        while not self.stop.wait(3.0):
             p = self.s.start(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
             try:
                 out = p.communicate(timeout=10)[0]
@@ -228,11 +229,16 @@ def take_times(path):
 
 
 def train_once(s, case, what, env):
+    name = f"{case.name} {what}".strip()
+    if s.left() < 1.2 * case.seconds:
+        s.add(name, f"the one before took {case.seconds:.0f} s, {s.left():.0f} s are left", SKIPPED)
+        return None
     write_case(case)
+    start = time.monotonic()
     with Watch(s) as watch:
         done = s.run(train_command(s, case), env)
+    case.seconds = max(case.seconds, time.monotonic() - start)
     got = next(done.rows(), {})
-    name = f"{case.name} {what}"
     if done.rc != 0 or len(got.get("steps", [])) != case.steps:
         s.add(name, fault_of(done, got), FAILED)
         return None
@@ -241,31 +247,39 @@ def train_once(s, case, what, env):
     plan, tokens_per_s = got["plan"], case.micro * case.t / ms * 1e3
     mfu = tokens_per_s * plan["flops_per_token"] / PEAK
     planned, used = plan["total_bytes"] - plan["overhead_bytes"], got["used_bytes"]
-    text = f"{tokens_per_s:.4g} tokens/s, MFU {100 * mfu:.1f} %, {ms:.4g} ms a step"
-    if "predicted_ms" in plan:
-        text += f" (predicted {plan['predicted_ms']:.4g})"
-    text += f"; given out {used / 1e9:.4g} GB, planned {planned / 1e9:.4g}"
+    text = f"{tokens_per_s:.4g} tokens/s, MFU {100 * mfu:.1f} %, {ms:.4g} ms"
+    predicted = got.get("predicted")
+    # Of passes in graphs: without them the prediction is another one.
+    if predicted and "TANDEM_CUDA_GRAPHS" not in env:
+        text += f" (predicted {predicted['ms']:.4g}, MFU {100 * predicted['mfu']:.1f} %)"
+    text += f"; {used / 1e9:.4g} GB"
+    if used != planned:
+        text += f" given out, but {planned / 1e9:.4g} planned"
     if watch.most:
-        text += f"; device {watch.most / 1024:.1f} GiB, planned {plan['total_bytes'] / 2**30:.1f}"
+        text += f"; on the device {watch.most * 2**20 / 1e9:.4g}, planned {plan['total_bytes'] / 1e9:.4g}"
     s.add(name, text, OK if used == planned else FAILED, tokens_per_s=tokens_per_s, mfu=mfu, ms=ms, used_bytes=used,
-          device_mib=watch.most, plan=plan, steps=got["steps"], t=case.t, micro=case.micro)
+          device_mib=watch.most, plan=plan, predicted=predicted, steps=got["steps"], t=case.t, micro=case.micro)
     case.best = max(case.best or 0, tokens_per_s)
     return got
 
 
 def train_kernels(s, case):
     path = s.scratch / f"times-{case.name}"
-    if not train_once(s, case, "timed", {"TANDEM_CUDA_TIMES": str(path), "TANDEM_CUDA_GRAPHS": "0"}):
+    got = train_once(s, case, "timed", {"TANDEM_CUDA_TIMES": str(path), "TANDEM_CUDA_GRAPHS": "0"})
+    if not got:
         return
     by_op, rows = take_times(path)
     all_ms = sum(o["ms"] for _, o in by_op)
     if not by_op:
         s.add(f"{case.name} by kernel", "no times came", FAILED)
         return
-    text = ", ".join(f"{op} {100 * o['ms'] / (all_ms or 1):.1f} %"
-                     + (f" ({o['flops'] / o['ms'] / 1e9:.3g} TFLOP/s)" if o["flops"] and o["ms"] else "")
+    foreseen = (got.get("predicted") or {}).get("by_op_ms", {})
+    for _, o in by_op:
+        o["ms_a_step"] = o["ms"] / case.steps
+    text = ", ".join(f"{op} {o['ms_a_step']:.3g}" + (f" ({foreseen[op]:.3g})" if op in foreseen else "")
                      for op, o in by_op[:8])
-    s.add(f"{case.name} by kernel", f"{all_ms / case.steps:.4g} ms a step: {text}", by_op=dict(by_op), rows=rows)
+    s.add(f"{case.name} by kernel", f"{all_ms / case.steps:.4g} ms a step (predicted): {text}", by_op=dict(by_op),
+          rows=rows)
 
 
 def train(s):
@@ -306,9 +320,9 @@ def fitting_layers(s, case):
 
 # ---- how fast are its parts? ----
 
-# Own kernels' expectation (docs/performance.md), and what NVIDIA publishes for cuDNN on an H200 (heads 64/8), TFLOP/s
-# forward and backward.
-EXPECTED = {128: ((330, 400), (170, 210))}
+# Own kernels' expectation (docs/performance.md; heads of 64: what predictions assume), and what NVIDIA publishes for
+# cuDNN on an H200 (heads 64/8), TFLOP/s forward and backward.
+EXPECTED = {64: ("300", "160"), 128: ("330-400", "170-210")}
 PUBLISHED = {(128, 2048): (484, 370), (128, 4096): (591, 474), (128, 8192): (644, 541)}
 
 
@@ -323,8 +337,7 @@ def attention(s):
         text = (f"forward {row['fwd_ms']:.4g} ms, {row['fwd_tflops']:.0f} TFLOP/s; backward {row['bwd_ms']:.4g} ms, "
                 f"{row['bwd_tflops']:.0f}")
         if row["kind"] == "own" and row["e"] in EXPECTED:
-            f, b = EXPECTED[row["e"]]
-            text += f" (expected {f[0]}-{f[1]}, {b[0]}-{b[1]})"
+            text += " (expected {}, {})".format(*EXPECTED[row["e"]])
         if row["kind"] == "cudnn" and (row["e"], row["t"]) in PUBLISHED:
             text += " (published {}, {})".format(*PUBLISHED[row["e"], row["t"]])
         s.add(f"{row['kind']} b{row['b']} t{row['t']} h{row['h']}/{row['kv']} e{row['e']}", text, **row)
@@ -417,7 +430,7 @@ PARTS = (
     ("layout", 15, layout),
     ("ops", 90, ops),
     ("curves", 75, curves),
-    ("train", 200, train),
+    ("train", 210, train),
     ("attention", 45, attention),
     ("gemm", 45, gemm),
     ("torch", 140, peer),

@@ -14,6 +14,11 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
+class LayerNorm(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x.float()).to(x.dtype)
+
+
 class RMSNorm(nn.Module):
     def __init__(self, width, eps):
         super().__init__()
@@ -35,7 +40,7 @@ class Layer(nn.Module):
         self.m = m
         d, e = m.width, m.head
         bias = m.is_gpt2
-        norm = (lambda: nn.LayerNorm(d, m.eps)) if m.is_gpt2 else (lambda: RMSNorm(d, m.eps))
+        norm = (lambda: LayerNorm(d, m.eps)) if m.is_gpt2 else (lambda: RMSNorm(d, m.eps))
         self.before_attention, self.before_mlp = norm(), norm()
         self.qkv = nn.Linear(d, (m.heads + 2 * m.kv) * e, bias=bias)
         self.out = nn.Linear(m.heads * e, d, bias=bias)
@@ -74,7 +79,7 @@ class Model(nn.Module):
         self.head, self.theta = self.width // self.heads, c.get("rope_theta", 10000.0)
         self.tokens = nn.Embedding(c["vocab_size"], self.width)
         self.layers = nn.ModuleList(Layer(self) for _ in range(self.num))
-        self.norm = nn.LayerNorm(self.width, self.eps) if self.is_gpt2 else RMSNorm(self.width, self.eps)
+        self.norm = LayerNorm(self.width, self.eps) if self.is_gpt2 else RMSNorm(self.width, self.eps)
         self.logits = nn.Linear(self.width, c["vocab_size"], bias=False)
         if c["tie_word_embeddings"]:
             self.logits.weight = self.tokens.weight
@@ -97,7 +102,7 @@ class Model(nn.Module):
         for layer in self.layers:
             x = layer(x, cos, sin)
         y = self.logits(self.norm(x))
-        return F.cross_entropy(y.view(-1, y.shape[-1]), targets.view(-1))
+        return F.cross_entropy(y.view(-1, y.shape[-1]), targets.reshape(-1))
 
 
 def main():
@@ -118,7 +123,8 @@ def main():
     with torch.device(args.device):
         model = Model(config)
         ids = torch.randint(config["vocab_size"], (args.micro, args.t + 1))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=gpu)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
+                                  **({"fused": True} if gpu else {}))
     run = torch.compile(model) if args.compile else model
 
     def wait():

@@ -41,6 +41,8 @@ class Script:
         self.part, self.part_end = None, 0
         self.parts = {}
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("TANDEM_", "CUSIM_"))}
+        # For our own programs alone: others have libraries of their own.
+        self.own_env = {}
 
     # ---- programs ----
 
@@ -48,7 +50,8 @@ class Script:
         return self.part_end - time.monotonic()
 
     def start(self, command, env=None):
-        whole = dict(self.env, **(env or {}))
+        ours = any(str(c).startswith(f"{self.bin}/") for c in command)
+        whole = {**self.env, **(self.own_env if ours else {}), **(env or {})}
         # A group of its own: what it starts ends with it.
         return subprocess.Popen([str(c) for c in command], env=whole, stdin=subprocess.DEVNULL, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace",

@@ -106,6 +106,7 @@ class ScriptTest(unittest.TestCase):
                 by_op = rows["train"][f"{name} by kernel"]["by_op"]
                 self.assertTrue({"gemm", "attention_fwd", "attention_bwd", "adamw"} <= set(by_op), by_op)
                 self.assertGreater(by_op["gemm"]["flops"], 0)
+                self.assertGreater(rows["train"][name]["predicted"]["by_op_ms"]["gemm"], 0)
             self.assertIn("ERROR SUMMARY", rows["sanitizer"]["memcheck"]["text"])
         self.assert_nothing_is_left()
 

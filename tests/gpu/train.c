@@ -16,6 +16,7 @@
 #include <jansson.h>
 
 #include "base/fs.h"
+#include "plan/kernels.h"
 #include "tests/parallel/process_gang.h"
 
 static char **words;
@@ -33,6 +34,41 @@ static int64_t number(const char *name, int64_t otherwise)
 {
     const char *text = word(name, NULL);
     return text != NULL ? strtoll(text, NULL, 10) : otherwise;
+}
+
+/* What `tandem plan --kernels` would say, of this device and this choice of attention. */
+static json_t *predict(const Plan *plan)
+{
+    struct error err = {0};
+    struct kernel_table *t;
+    DeviceInfo device = DEVICE_INFO__INIT, *devices[] = {&device};
+    NodeInfo node = NODE_INFO__INIT, *nodes[] = {&node};
+    ClusterSpec cluster = CLUSTER_SPEC__INIT;
+    const char *choice = getenv("TANDEM_CUDA_ATTENTION");
+    enum kernel_attention attention = KERNEL_ATTENTION_AUTO;
+    for (int i = 0; choice != NULL && kernel_attention_names[i] != NULL; i++)
+        if (strcmp(choice, kernel_attention_names[i]) == 0)
+            attention = (enum kernel_attention)i;
+    device.type = (char *)(uintptr_t)word("device", "h100");
+    node.name = plan->n_placement > 0 ? plan->placement[0]->node : NULL;
+    node.n_devices = cluster.n_nodes = 1;
+    node.devices = devices;
+    cluster.nodes = nodes;
+    if (kernel_table_new(&t, plan, &cluster, attention, &err) != 0) {
+        fprintf(stderr, "gpu_train: no prediction: %s\n", err.text);
+        return json_null();
+    }
+    json_t *by_op = json_object();
+    for (size_t i = 0; i < t->num_rows; i++) {
+        const char *op = launch_op_names[t->rows[i].launch.op];
+        double ms = json_number_value(json_object_get(by_op, op)) + 1e3 * t->rows[i].seconds;
+        json_object_set_new(by_op, op, json_real(ms));
+    }
+    json_t *out = json_pack("{s:f, s:f, s:f, s:f, s:I, s:o}", "ms", 1e3 * t->step_s, "device_ms",
+                            1e3 * t->device_s, "host_ms", 1e3 * t->host_s, "mfu", t->mfu,
+                            "launches", (json_int_t)t->num_launches, "by_op_ms", by_op);
+    kernel_table_free(t);
+    return out;
 }
 
 static json_t *describe_plan(const Plan *plan)
@@ -135,7 +171,7 @@ int main(int argc, char **argv)
     Plan *plan = make_plan();
     if (number("one_device", 0) != 0)
         put_on_one_device(plan);
-    json_t *out = json_pack("{s:o}", "plan", describe_plan(plan));
+    json_t *out = json_pack("{s:o, s:o}", "plan", describe_plan(plan), "predicted", predict(plan));
     int num_bad = 0;
     if (number("plan", 0) == 0) {
         char *dir = gang_make_dir();
