@@ -10,7 +10,7 @@ set_tests_properties(sched_sim_test PROPERTIES TIMEOUT 7200)
 # Faults planted in the scheduler must be found.
 add_test(NAME sched_plant_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/sim/plant.py
   ${CMAKE_BINARY_DIR} --faults tests/sched/faults --program tandem-sched-sim)
-set_tests_properties(sched_plant_test PROPERTIES TIMEOUT 1800 RUN_SERIAL ON)
+set_tests_properties(sched_plant_test PROPERTIES TIMEOUT 1800)
 # By hand: sched_month [DAYS [JOBS_A_DAY [LOAD [NODES]]]]; the test runs a day of it.
 add_executable(sched_month ${CMAKE_SOURCE_DIR}/tests/bench/sched_month.c
   ${CMAKE_SOURCE_DIR}/tests/bench/month_trace.c ${CMAKE_SOURCE_DIR}/tests/bench/month_run.c
