@@ -1,10 +1,14 @@
 #include "kernels/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -12,6 +16,7 @@
 #define DRIVER "libcuda.so.1"
 #define PLUGIN "libtandem_cuda.so"
 #define PATH_BYTES 4096
+#define WHY_BYTES (PATH_BYTES + 256)
 
 /* What was found out when it was first asked for. */
 static struct {
@@ -21,21 +26,57 @@ static struct {
     struct error error;
 } cuda = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The library stays: what it has started doesn't end with it. */
-static void *open_library(const char *path)
+/* Does the file end before what would be mapped of it? What isn't a library at all is dlopen's. */
+static bool is_cut_short(int fd)
 {
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    ElfW(Ehdr) head;
+    struct stat st;
+    if (fstat(fd, &st) != 0 || pread(fd, &head, sizeof head, 0) != sizeof head ||
+        memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_phentsize != sizeof(ElfW(Phdr))) {
+        return false;
+    }
+    for (uint64_t i = 0; i < head.e_phnum; i++) {
+        ElfW(Phdr) part;
+        off_t at = (off_t)(head.e_phoff + i * sizeof part);
+        if (pread(fd, &part, sizeof part, at) != sizeof part ||
+            (part.p_type == PT_LOAD && (part.p_offset > (uint64_t)st.st_size ||
+                                        part.p_filesz > (uint64_t)st.st_size - part.p_offset))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The library stays: what it has started doesn't end with it. NULL: why says why. Of a file that
+ * was copied half dlopen would map what isn't there, and the process end without a word. */
+static void *open_library(const char *path, char why[WHY_BYTES])
+{
+    int fd = *path == '/' ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    bool cut = fd >= 0 && is_cut_short(fd);
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (cut) {
+        snprintf(why, WHY_BYTES, "%s: the file is cut short: copy it again", path);
+        return NULL;
+    }
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        snprintf(why, WHY_BYTES, "%s", dlerror());
+    }
+    return library;
 }
 
 static int find_driver(struct error *err)
 {
     const char *named = getenv("TANDEM_CUDA_DRIVER");
     const char *path = named && *named ? named : DRIVER;
-    if (open_library(path)) {
+    char why[WHY_BYTES];
+    if (open_library(path, why)) {
         return 0;
     }
     return error_set(err, ERR_FAILED_PRECONDITION,
-                     "no NVIDIA driver (%s): install it, or use backend cpu", dlerror());
+                     "no NVIDIA driver (%s): install it, or use backend cpu", why);
 }
 
 /* Where the plug-in is; -1 if it is nowhere. */
@@ -105,9 +146,10 @@ static int load(const struct plugin **out, struct error *err)
     if (find_driver(err) != 0 || find_plugin(path, err) != 0) {
         return -1;
     }
-    void *library = open_library(path);
+    char why[WHY_BYTES];
+    void *library = open_library(path, why);
     if (!library) {
-        return error_set(err, ERR_FAILED_PRECONDITION, "CUDA plug-in: %s", dlerror());
+        return error_set(err, ERR_FAILED_PRECONDITION, "CUDA plug-in: %s", why);
     }
     void *symbol = dlsym(library, TANDEM_PLUGIN_ENTRY);
     plugin_entry_fn entry;

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -56,6 +58,7 @@ static struct found in_child(const char *driver, const char *plugin)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
+        signal(SIGBUS, SIG_DFL); /* cmocka's would go on with the test, twice */
         set("TANDEM_CUDA_DRIVER", driver);
         set("TANDEM_CUDA_PLUGIN", plugin);
         set("CUDA_VISIBLE_DEVICES", "");
@@ -122,6 +125,28 @@ static void what_is_no_plugin_is_refused(void **state)
     EXPECT(DRIVER, TANDEM_SOURCE_DIR "/README.md", "CUDA plug-in", "README.md");
 }
 
+/* As an interrupted copy leaves it. Whoever opened it would die of it. */
+static void a_plugin_that_was_copied_half_is_refused(void **state)
+{
+    (void)state;
+    static const off_t lengths[] = {100, 600, 5000};
+    char path[] = "/tmp/plugin_test.XXXXXX", data[5000];
+    FILE *whole = fopen(DRIVER, "rb");
+    assert_non_null(whole);
+    assert_int_equal(fread(data, 1, sizeof data, whole), sizeof data);
+    fclose(whole);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, sizeof data), sizeof data);
+    for (size_t i = 3; i-- > 0;) {
+        assert_int_equal(ftruncate(fd, lengths[i]), 0);
+        EXPECT(DRIVER, path, "CUDA plug-in", path, "cut short");
+        EXPECT(path, DRIVER, "no NVIDIA driver", path, "cut short");
+    }
+    close(fd);
+    unlink(path);
+}
+
 static void an_old_driver_is_said_by_the_plugin(void **state)
 {
     (void)state;
@@ -181,6 +206,7 @@ int main(void)
         cmocka_unit_test(without_a_plugin_it_is_said_where_it_was_looked_for),
         cmocka_unit_test(a_plugin_of_another_version_is_refused),
         cmocka_unit_test(what_is_no_plugin_is_refused),
+        cmocka_unit_test(a_plugin_that_was_copied_half_is_refused),
         cmocka_unit_test(an_old_driver_is_said_by_the_plugin),
         cmocka_unit_test(no_device_is_said_with_what_hides_it),
         cmocka_unit_test(a_right_plugin_opens_the_device),
