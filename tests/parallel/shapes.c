@@ -88,11 +88,12 @@ static void put_config(struct buf *b, const struct shape *s)
                "{\"model_type\": \"%s\", \"hidden_size\": %lld, \"intermediate_size\": %lld,"
                " \"num_hidden_layers\": %lld, \"num_attention_heads\": %lld,"
                " \"num_key_value_heads\": %lld, \"head_dim\": %lld, \"vocab_size\": %lld,"
-               " \"max_position_embeddings\": 64, \"rms_norm_eps\": %g, \"rope_theta\": 10000.0,"
+               " \"max_position_embeddings\": %lld, \"rms_norm_eps\": %g, \"rope_theta\": 10000.0,"
                " \"initializer_range\": 0.1, \"tie_word_embeddings\": %s, \"rope_scaling\": %s}",
                s->family, (long long)s->hidden, (long long)s->ffn, (long long)s->layers,
                (long long)s->heads, (long long)s->kv_heads, (long long)s->head_dim,
-               (long long)s->vocab, eps, s->tied ? "true" : "false",
+               (long long)s->vocab, (long long)(s->seq_len > 64 ? s->seq_len : 64), eps,
+               s->tied ? "true" : "false",
                s->llama3 ? "{\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0,"
                            " \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 16}"
                          : "null");
@@ -247,7 +248,7 @@ void shape_write_packed(const char *path, const struct packed_row *rows, int64_t
  * numbers of them. Some rows are shorter than seq_len. */
 static void write_packed(const char *path, const struct shape *s)
 {
-    enum { LEN_MAX = 64 };
+    enum { LEN_MAX = 160 };
     static int32_t ids[64][LEN_MAX], labels[64][LEN_MAX], positions[64][LEN_MAX],
         segments[64][LEN_MAX];
     struct packed_row rows[64];
