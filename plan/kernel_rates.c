@@ -160,9 +160,11 @@ int kernel_rates_find(struct kernel_rates *out, const Plan *plan, const ClusterS
     if (r.peak <= 0 || r.bytes_per_s <= 0) {
         return error_set(err, ERR_FAILED_PRECONDITION,
                          "--kernels: devices of type %s: their %s isn't known, so no time can be "
-                         "told; types.%s.%s of the cluster file says it",
-                         r.type, r.peak <= 0 ? "peak" : "memory's bandwidth", r.type,
-                         r.peak <= 0 ? "peak_flops_bf16" : "mem_bytes_per_s");
+                         "told; the cluster file's types say it: %s",
+                         r.type, r.peak <= 0 ? "peak" : "memory's bandwidth",
+                         r.peak > 0       ? "mem_bytes_per_s"
+                         : r.tensor_cores ? "peak_flops_bf16"
+                                          : "peak_flops_fp32");
     }
     if (r.gpu) {
         fill_gpu(&r);

@@ -174,13 +174,13 @@ static int run(struct cli *cli, int argc, char **argv)
         rc = print_kernels(cli, &p, attention, &err);
     } else if (rc == 0 && page) {
         plan_print(p.plan, p.summary, p.cluster);
-        if (too_little.code != ERR_OK) {
-            fflush(stdout);
-            err = too_little;
-            rc = fail(&p, &err);
-        }
     } else if (rc == 0) {
         print_message(cli, &p);
+    }
+    if (rc == 0 && too_little.code != ERR_OK) {
+        fflush(stdout);
+        err = too_little;
+        rc = fail(&p, &err);
     }
     planning_free(&p);
     return rc == 0 ? EXIT_DONE : cli_fail(&err);

@@ -215,6 +215,14 @@ static void launches_of_a_step_are_listed(void **state)
     snprintf(args, sizeof args, "%s --kernels --set parallel.data=1", job);
     assert_int_equal(tandem_plan(args, &out), 0);
     assert_says(&out, "measured by tandem-probe");
+    /* What doesn't fit is listed, and said. */
+    static const char small[] = "types:\n  - {name: h200, mem_bytes: 1000000}\n"
+                                "groups:\n  - {name: g, count: 1, devices: 2, type: h200}\n";
+    assert_int_equal(fs_write_atomic(cluster, small, sizeof small - 1, 0600, NULL), 0);
+    snprintf(args, sizeof args, "%s --cluster %s --kernels", job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 1);
+    assert_says(&out, "gemm q, weight");
+    assert_says(&out, "memory: ");
     snprintf(args, sizeof args, "%s --kernels -o yaml", job);
     assert_int_equal(tandem_plan(args, &out), 2);
     snprintf(args, sizeof args, "%s --kernels --attention flash", job);
