@@ -2,8 +2,8 @@
 """configure_test.py CMAKE SOURCE_DIR: builds without CUDA, and what TANDEM_CUDA says about it.
 
 Without nvcc and CUDA's headers AUTO goes on and says what is missing; ON is an error in words; a
-compiler that is there but doesn't work is no more than a missing one. TANDEM_FULL=1 also builds the
-loader's test and runs it."""
+compiler that is there but doesn't work is no more than a missing one; another word is refused.
+TANDEM_FULL=1 also builds the loader's test and runs it."""
 import os
 import pathlib
 import subprocess
@@ -50,7 +50,10 @@ with tempfile.TemporaryDirectory() as top:
         expect(True, done, "PASSED")
 
     expect(False, configure(f"{top}/on", nowhere, "-DTANDEM_CUDA=ON"),
-           "TANDEM_CUDA=ON, but the CUDA plug-in lacks:", "cuda_runtime_api.h, cublasLt.h, nccl.h")
+           "TANDEM_CUDA=ON, but the CUDA plug-in lacks:", "cuda_runtime_api.h, cublasLt.h, nccl.h",
+           "Looked for in /nowhere")
+    expect(False, configure(f"{top}/word", nowhere, "-DTANDEM_CUDA=YES"),
+           "TANDEM_CUDA=YES: has to be AUTO, ON or OFF")
 
     fake = pathlib.Path(top) / "home/bin/nvcc"
     fake.parent.mkdir(parents=True)
