@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "clients/cli/args.h"
+#include "clients/cli/doctor_gpus.h"
 #include "clients/cli/human.h"
 #include "clients/cli/verbs.h"
 #include "proto/rpc_tls.h"
@@ -168,6 +169,9 @@ static void check_machine(struct doctor *d)
     }
     const char *tmp = getenv("TMPDIR");
     check_disk(d, "scratch", tmp && tmp[0] == '/' ? tmp : "/tmp");
+    char gpus[1024];
+    bool good = doctor_gpus(gpus, sizeof gpus);
+    line(d, good ? GOOD : WARN, "GPUs", "%s", gpus);
 }
 
 /* Variables that change how ranks compute, or how fast, or what they print. */
@@ -178,6 +182,8 @@ static void check_environment(struct doctor *d)
     } hurtful[] = {
         {"TANDEM_CPU_LEVEL",
          "holds down the instructions that kernels use: slower, other rounding"},
+        {"TANDEM_CUDA_PLUGIN", "another plug-in for GPUs than the one beside the programs"},
+        {"TANDEM_CUDA_DRIVER", "another driver's library than the system's"},
         {"GRPC_VERBOSITY", "mixes gRPC's own lines into the output"},
         {"LD_PRELOAD", "goes into every rank"},
     };
@@ -205,7 +211,8 @@ static int run(struct cli *cli, int argc, char **argv)
     check_machine(&d);
     check_environment(&d);
     if (code == EXIT_UNREACHABLE) {
-        if (!cli->target || strncmp(cli->target, "unix:", 5) == 0) {
+        if (!cli->target || strncmp(cli->target, "unix:", 5) == 0 ||
+            strncmp(cli->target, "127.", 4) == 0) {
             printf("\nStart a server on this machine with: tandemd --dev --data-dir ~/tandem\n");
         }
         return code;
@@ -216,13 +223,14 @@ static int run(struct cli *cli, int argc, char **argv)
 const struct verb verb_doctor = {
     .name = "doctor",
     .help = "check that this machine and the server are fit to train",
-    .text = "One line a check: the server, its certificate and your right to use it, versions, "
-            "clocks,\n"
-            "cores, memory, disk space, and environment variables that would slow ranks down or "
-            "change\n"
-            "their results.\n\n"
-            "Exit code: 0 all is well (warnings included), 1 something is broken, 4 no server.\n\n"
-            "  tandem doctor\n",
+    .text =
+        "One line a check: the server, its certificate and your right to use it, versions, "
+        "clocks,\n"
+        "cores, memory, disk space, GPUs, and environment variables that would slow ranks down or "
+        "change\n"
+        "their results.\n\n"
+        "Exit code: 0 all is well (warnings included), 1 something is broken, 4 no server.\n\n"
+        "  tandem doctor\n",
     .run = run,
     .text_only = true,
 };

@@ -361,6 +361,12 @@ class OneRun(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("warn  environment  TANDEM_CPU_LEVEL", done.stdout)
         self.assertIn(SERVER.address, done.stdout)
+        # A host without a driver is none to warn of; one whose GPUs can't be used is.
+        done = tandem("doctor", env={"TANDEM_CUDA_DRIVER": "/nowhere/libcuda.so"})
+        self.assertIn("ok    GPUs         no NVIDIA driver (/nowhere/libcuda.so: cannot open", done.stdout)
+        done = tandem("doctor", env={"TANDEM_CUDA_DRIVER": "libc.so.6", "TANDEM_CUDA_PLUGIN": "/nowhere.so"})
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("warn  GPUs         no CUDA plug-in: TANDEM_CUDA_PLUGIN says /nowhere.so", done.stdout)
 
     def test_unknown_jobs_are_exit_code_1(self):
         for args in (["show", "nobody"], ["watch", "nobody"], ["metrics", "nobody"],
