@@ -98,6 +98,15 @@ static void compare_domain(struct compare *c, const NodeInfo *n, const DeviceInf
     }
 }
 
+static int count_gpus(const NodeInfo *n)
+{
+    int num = 0;
+    for (size_t i = 0; i < n->n_devices; i++) {
+        num += !is_cpu(n->devices[i]);
+    }
+    return num;
+}
+
 static void compare_gpus(struct compare *c, const ClusterSpec *cluster)
 {
     const NodeInfo *here = NULL;
@@ -105,14 +114,18 @@ static void compare_gpus(struct compare *c, const ClusterSpec *cluster)
         here = strcmp(cluster->nodes[i]->name, c->host->name) == 0 ? cluster->nodes[i] : NULL;
     }
     if (!here) {
-        int num = 0;
-        for (size_t i = 0; i < c->host->n_devices; i++) {
-            num += !is_cpu(c->host->devices[i]);
-        }
+        int num = count_gpus(c->host);
         if (num > 0) {
             say(c, "%s has %d GPU%s, and no node of the cluster file is called so", c->host->name,
                 num, num == 1 ? "" : "s");
         }
+        return;
+    }
+    if (count_gpus(here) > 0 && count_gpus(c->host) == 0) {
+        say(c,
+            "node %s: no GPU is found of the cluster file's %d: is NVIDIA's driver installed, and "
+            "what does nvidia-smi say?",
+            here->name, count_gpus(here));
         return;
     }
     for (size_t i = 0; i < here->n_devices; i++) {

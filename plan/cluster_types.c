@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "plan/cluster_private.h"
 #include "plan/device_types.h"
+#include "proto/text.h"
 
 static int refuse_type(const ClusterSpec *c, const char *path, const char *type, struct error *err)
 {
@@ -17,9 +18,12 @@ static int refuse_type(const ClusterSpec *c, const char *path, const char *type,
             buf_printf(&known, ", %s", c->types[i]->name);
         }
     }
+    /* Behind "cpu": tpu is none. */
+    const char *near = text_nearest(type, device_types_names + 1);
     error_set(err, ERR_INVALID_ARGUMENT,
-              "%s.%s: type %s isn't known (%s are); `types` can describe it", path,
-              path[0] == 'g' ? "type" : "devices", type, known.data);
+              "%s.%s: type %s isn't known (%s are)%s%s%s`types` can describe it", path,
+              path[0] == 'g' ? "type" : "devices", type, known.data,
+              near ? ": did you mean " : "; ", near ? near : "", near ? "? Else " : "");
     buf_free(&known);
     return -1;
 }

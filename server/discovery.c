@@ -106,6 +106,11 @@ static int on_host(void *controller, struct mail *m, struct error *err)
     if (reply) {
         say_host(reply);
     }
+    if (reply && reply->host->n_devices > 0) {
+        log_warn("%s: its GPUs are offered to no job, since there is no cluster file: `tandem "
+                 "nodes --host -o yaml` tells what goes into one (docs/operations.md, GPUs)",
+                 reply->host->name);
+    }
     return 0;
 }
 

@@ -262,7 +262,7 @@ class Hosts(ClusterCase):
         wait_for("it to be back", lambda: not self.devices()[here, 3].drained)
         self.assertEqual([k for k, d in self.devices().items() if d.drained], [(here, 5)])
 
-    # No launcher reaches GPUs yet: such jobs are planned, and refused or left to wait in words.
+    # GPUs that are gone are out of use, the CPU devices of the same file are not.
     def test_the_cpus_of_the_file_are_used_whatever_the_gpus_do(self):
         self.look("none")
         wait_for("what is missing", lambda: sum(d.drained for d in self.devices().values()) == 8)

@@ -36,20 +36,20 @@ def tearDownModule():
 
 
 class Discovery(unittest.TestCase):
-    def log_of(self, fake, words):
+    def log_of(self, fake, words, has_file=True):
         """Starts a server on such a host, waits for words in its log, gives the log."""
-        home = folder / fake
+        home = folder / (fake if has_file else f"{fake}-alone")
         home.mkdir()
         (home / "cluster.yaml").write_text(CLUSTER % socket.gethostname())
+        how = {"devices": None, "args": ["--cluster", home / "cluster.yaml"]} if has_file else {"devices": 2}
         os.environ["LD_LIBRARY_PATH"] = str(BIN / "fake-nvml")
         os.environ["TANDEM_FAKE_NVML"] = fake
-        server = Server(m, home, programs, devices=None,
-                        args=["--cluster", home / "cluster.yaml"])
+        server = Server(m, home, programs, **how)
         try:
             wait_for(f"\"{words}\" in the log",
                      lambda: words in (home / "tandemd.log").read_text(), 60)
             self.assertEqual(len(server.cluster.ListNodes(m.cluster.ListNodesRequest(),
-                                                          timeout=60).nodes), 2)
+                                                          timeout=60).nodes), 2 if has_file else 1)
         finally:
             del os.environ["LD_LIBRARY_PATH"], os.environ["TANDEM_FAKE_NVML"]
             code = server.stop()
@@ -60,6 +60,9 @@ class Discovery(unittest.TestCase):
         log = self.log_of("lost", "device 3 (h100) is not found")
         self.assertIn("7 GPUs of type h100", log)
         self.assertIn("GPU 3 does not answer: GPU is lost", log)
+
+    def test_gpus_that_no_file_offers_are_a_warning(self):
+        self.log_of("lost", "its GPUs are offered to no job, since there is no cluster file", has_file=False)
 
     def test_a_driver_that_crashes_costs_a_line_of_the_log(self):
         self.log_of("crash", "this host could not be looked at")

@@ -228,7 +228,9 @@ static void unknown_types_are_refused_with_those_known(void **state)
     assert_refused("nodes: [{name: a, devices: [{type: h10}]}]\ntypes: [{name: own}]",
                    "type h10 isn't known (cpu, a100, h100, h200, b200, gb200, a100-40gb, ");
     assert_refused("nodes: [{name: a, devices: [{type: h10}]}]\ntypes: [{name: own}]",
-                   "geforce-rtx-5090, own are); `types` can describe it");
+                   "geforce-rtx-5090, own are): did you mean h100? Else `types` can describe it");
+    assert_refused("groups: [{name: g, count: 1, devices: 1, type: tpu}]",
+                   "geforce-rtx-5090 are); `types` can describe it");
     assert_refused("groups: [{name: g, count: 1, devices: 1, type: tpu}]",
                    "groups.0.type: type tpu");
     ClusterSpec *c = parse("nodes: [{name: a, devices: [{type: tpu}]}]\n"
@@ -324,6 +326,9 @@ static void a_host_that_is_not_as_described_is_told(void **state)
                        "NVLink\n"
                        "node h: device 3 has 1000 bytes of memory, the cluster file says "
                        "80000000000\n");
+    assert_differences(told, "nodes: [{name: h, devices: [{}]}]",
+                       "node h: no GPU is found of the cluster file's 4: is NVIDIA's driver "
+                       "installed, and what does nvidia-smi say?\n");
     assert_differences(told, "nodes: [{name: other, devices: [{type: h100, count: 4}]}]",
                        "other has 4 GPUs, and no node of the cluster file is called so\n");
     assert_differences("nodes: [{name: a, cores: 4, mem_bytes: 3000000000, devices: [{}]},"
@@ -338,7 +343,7 @@ static void differences_are_bounded(void **state)
     (void)state;
     struct buf said = {0};
     ClusterSpec *told = parse("nodes: [{name: h, devices: [{type: h100, count: 1000}]}]");
-    ClusterSpec *found = parse("nodes: [{name: h, devices: [{}]}]");
+    ClusterSpec *found = parse("nodes: [{name: h, devices: [{type: h100, index: 1000}]}]");
     cluster_host_compare(told, found->nodes[0], add_line, &said);
     assert_non_null(
         strstr(said.data, "device 31 (h100) is not found\nthere are more differences\n"));
