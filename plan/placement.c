@@ -71,9 +71,17 @@ static void type_words(const struct fabric *f, const struct place_request *r, co
         snprintf(out, size, " of type cpu, all that backend %.20s runs on", plan->backend);
     } else if (f->num_types > 1) {
         snprintf(out, size, " of one type%s", r->gpu_only ? " of GPU" : "");
-    } else if (r->gpu_only && f->types[0].is_cpu) {
-        snprintf(out, size, " that backend %.20s runs on", plan->backend);
     }
+}
+
+static bool has_gpus(const struct fabric *f)
+{
+    for (int32_t i = 0; i < f->num_types; i++) {
+        if (!f->types[i].is_cpu) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static int refuse(const Plan *plan, const struct fabric *f, const struct place_request *r,
@@ -96,6 +104,12 @@ static int refuse(const Plan *plan, const struct fabric *f, const struct place_r
         return error_set(err, ERR_RESOURCE_EXHAUSTED,
                          "resources.devices: %lld wanted, %s has %d%s, %d of them are free, but %s",
                          wanted, where, lack->total, type, lack->free, words);
+    }
+    if (r->gpu_only && lack->total == 0 && !has_gpus(f)) {
+        return error_set(err, ERR_FAILED_PRECONDITION,
+                         "resources.backend: %.20s: %lld GPU%s wanted, %s has none; use auto or "
+                         "cpu, or a cluster file that names GPUs",
+                         plan->backend, wanted, wanted == 1 ? "" : "s", where);
     }
     bool any_near = place_nearest(f, r, plan->spec, near, sizeof near);
     const char *before = any_near ? "; " : "", *after = any_near ? " fits" : "";

@@ -75,7 +75,8 @@ PlanSummary *plan_summary(const Plan *plan)
     s->has_flops_per_token = 1;
     s->flops_per_token = plan->flops_per_token;
     s->backend = strdup(plan->backend);
-    ASSERT(s->backend);
+    s->precision = strdup(plan->spec->training->precision);
+    ASSERT(s->backend && s->precision);
     s->n_notes = plan->n_notes;
     s->notes = copy_lines(plan->notes, plan->n_notes);
     s->n_unbuilt = plan->n_unbuilt;

@@ -122,6 +122,7 @@ static void put_kind(struct buf *out, const struct spec_doc *doc)
         break;
     case SPEC_WORD:
         put_words(out, rule->words);
+        buf_puts(out, rule->open ? ", or another that the cluster has" : "");
         break;
     case SPEC_PRIORITY:
     case SPEC_INTERVAL:

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/buf.h"
 #include "proto/field.h"
@@ -122,6 +123,21 @@ static bool note_word(const char *path, const struct spec_rule *rule, const char
     return true;
 }
 
+/* What other programs call it. */
+static const char *word_of_others(const struct spec_words *words, const char *word)
+{
+    static const char *const others[][2] = {
+        {"bfloat16", "bf16"}, {"float32", "fp32"}, {"float", "fp32"}, {"float64", "fp64"},
+        {"double", "fp64"},   {"float16", "fp16"}, {"half", "fp16"},  {"gpu", "cuda"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strcasecmp(word, others[i][0]) == 0 && has_word(words, others[i][1])) {
+            return others[i][1];
+        }
+    }
+    return NULL;
+}
+
 /* also: what else than a word is possible; may be empty. */
 static int fail_word(const char *path, const struct spec_rule *rule, const char *shown,
                      const char *word, const char *also, struct error *err)
@@ -144,7 +160,8 @@ static int fail_word(const char *path, const struct spec_rule *rule, const char 
         rc = error_set(err, ERR_INVALID_ARGUMENT, "%s: %s: not built yet; use %s", path, shown,
                        list.data);
     } else {
-        const char *near = text_nearest(word, all.word);
+        const char *near = word_of_others(&all, word);
+        near = near ? near : text_nearest(word, all.word);
         rc = error_set(err, ERR_INVALID_ARGUMENT, "%s: \"%s\" is not %s%s%s%s%s", path, shown,
                        all.num > 1 ? "one of " : "", list.data, near ? "; did you mean " : "",
                        near ? near : "", near ? "?" : "");

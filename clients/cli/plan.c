@@ -83,7 +83,9 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
                             .unbuilt = &p->unbuilt,
                             .too_little = too_little};
     if (plan_build(&in, &p->plan, err) != 0) {
-        bool lacks = !cluster_file && strstr(err->text, "resources.devices:");
+        bool lacks = !cluster_file && (strstr(err->text, "resources.devices:") ||
+                                       strstr(err->text, "resources.type:") ||
+                                       strstr(err->text, "a cluster file that names"));
         fail(p, err);
         if (lacks) {
             add_hint(err);
@@ -136,7 +138,7 @@ static int print_kernels(const struct cli *cli, const struct planning *p, int at
 
 static int run(struct cli *cli, int argc, char **argv)
 {
-    const char *cluster_file = NULL, *attention_word = "own";
+    const char *cluster_file = NULL, *attention_word = NULL;
     bool kernels = false;
     struct arg_texts sets = {0};
     int64_t top = 1;
@@ -157,7 +159,10 @@ static int run(struct cli *cli, int argc, char **argv)
     if (top < 1 || top > 100) {
         return cli_usage("plan", "--top %lld: 1 to 100", (long long)top);
     }
-    int attention = attention_of(attention_word);
+    if (attention_word && !kernels) {
+        return cli_usage("plan", "--attention goes with --kernels");
+    }
+    int attention = attention_of(attention_word ? attention_word : "own");
     if (attention < 0) {
         return cli_usage("plan", "--attention %s: own, auto or cudnn", attention_word);
     }

@@ -97,7 +97,8 @@ static void put_row(struct table *t, const struct kernel_row *row, const struct 
     put_number(t, text, row->seconds / k->step_s);
     table_cell(t, kernel_bound_names[row->bound], NULL, NULL);
     table_cell(t,
-               l->stream == LAUNCH_COMPUTE  ? l->captured ? "graph" : "compute"
+               l->stream == LAUNCH_COMPUTE
+                   ? l->captured && strcmp(plan->backend, "cuda") == 0 ? "graph" : "compute"
                : l->stream == LAUNCH_REDUCE ? "reduce"
                                             : "gather",
                NULL, NULL);

@@ -139,9 +139,11 @@ static void print_compute(const Plan *plan)
         return;
     }
     double tokens = (double)t->global_batch_size * (double)t->seq_len;
-    printf("time       about %s a step, %s tokens/s, %s in all (a prediction)\n",
+    printf("time       about %s a step, %s tokens/s, %s in all (a prediction%s)\n",
            time_words(a, step_s), human_count(c, tokens / step_s),
-           time_words(b, step_s * (double)plan->total_steps));
+           time_words(b, step_s * (double)plan->total_steps),
+           strcmp(plan->backend, "cuda") == 0 && plan->n_unbuilt == 0 ? "; --kernels: a finer one"
+                                                                      : "");
     printf(INDENT "MFU %.0f %% of %s/s a rank\n",
            plan->cost ? plan->cost->mfu * 100 : PLAN_ASSUMED_MFU * 100,
            flops_words(c, plan->peak_flops));

@@ -44,9 +44,10 @@ static void print_plan(const PlanSummary *p)
     char params[HUMAN_MAX], mem[HUMAN_MAX];
     printf("  model    %s, %s parameters\n", p->model && p->model[0] ? p->model : "?",
            human_count(params, (double)p->num_params));
-    printf("  layout   %s on %lld device%s, %s backend\n",
+    printf("  layout   %s on %lld device%s, %s, backend %s\n",
            p->layout && p->layout[0] ? p->layout : "one device", (long long)p->devices,
-           p->devices == 1 ? "" : "s", p->backend ? p->backend : "?");
+           p->devices == 1 ? "" : "s", p->precision ? p->precision : "?",
+           p->backend ? p->backend : "?");
     printf("  steps    %lld, %lld micro-batch%s each\n", (long long)p->total_steps,
            (long long)p->micro_batches, p->micro_batches == 1 ? "" : "es");
     printf("  memory   %s a rank\n", human_bytes(mem, (double)p->mem_bytes_per_rank));

@@ -159,6 +159,12 @@ int formats_read(const struct token_file *f, int64_t begin, int64_t n, int64_t v
         }
         for (int64_t i = 0; i < take; i++) {
             uint32_t id = decode(chunk + i * token_bytes, (size_t)token_bytes);
+            if ((int64_t)id >= limit && limit == INT32_MAX) {
+                return error_set(err, ERR_OUT_OF_RANGE,
+                                 "%s: token %lld is %u, which no vocabulary has: is the file %s?",
+                                 f->path, (long long)(begin + done + i), id,
+                                 formats[f->format].word);
+            }
             if ((int64_t)id >= limit) {
                 return error_set(err, ERR_OUT_OF_RANGE,
                                  "%s: token %lld is %u; the vocabulary has %lld", f->path,

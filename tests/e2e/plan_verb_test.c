@@ -227,6 +227,11 @@ static void launches_of_a_step_are_listed(void **state)
     assert_int_equal(tandem_plan(args, &out), 2);
     snprintf(args, sizeof args, "%s --kernels --attention flash", job);
     assert_int_equal(tandem_plan(args, &out), 2);
+    snprintf(args, sizeof args, "%s --attention own", job);
+    assert_int_equal(tandem_plan(args, &out), 2);
+    snprintf(args, sizeof args, "%s --cluster %s", job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 0);
+    assert_says(&out, "(a prediction; --kernels: a finer one)");
     snprintf(args, sizeof args,
              "%s --cluster %s --kernels --set parallel.pipeline=2 "
              "--set parallel.data=1",

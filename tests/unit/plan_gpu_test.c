@@ -110,7 +110,8 @@ static void a_job_keeps_what_was_chosen(void **state)
     Plan *first = plan_case_build(c);
     be_gpus(4, "cpu");
     c->input.spec = first->spec;
-    plan_case_refused(c, "resources.devices: 2 wanted, the cluster has 0");
+    plan_case_refused(
+        c, "resources.backend: cuda: 2 GPUs wanted, the cluster has none; use auto or cpu");
     be_gpus(8, "h100");
     Plan *again = plan_case_build(c);
     assert_string_equal(again->backend, "cuda");

@@ -100,7 +100,11 @@ static const struct {
     {"data.train.0.window=T+2",
      "data.train.0.window: \"T+2\" is not one of T, T+1; did you mean T+1?"},
     {"training.precision=float32", "training.precision: \"float32\" is not one of auto, fp32, "
-                                   "bf16, fp64, fp16, fp8"},
+                                   "bf16, fp64, fp16, fp8; did you mean fp32?"},
+    {"training.precision=bfloat16", "training.precision: \"bfloat16\" is not one of auto, fp32, "
+                                    "bf16, fp64, fp16, fp8; did you mean bf16?"},
+    {"resources.backend=gpu",
+     "resources.backend: \"gpu\" is not one of auto, ref, cpu, cuda; did you mean cuda?"},
     {"training.optimizer.name=adam",
      "training.optimizer.name: \"adam\" is not one of adamw, sgd; did you mean adamw?"},
     {"training.lr_schedule.decay=cosin", "training.lr_schedule.decay: \"cosin\" is not one of "
@@ -113,8 +117,6 @@ static const struct {
     {"parallel=automatic", "parallel: \"automatic\" is not auto or the fields of a mapping"},
     {"resources.type=an h100", "resources.type: \"an h100\" holds other than letters, digits, dot, "
                                "dash and underscore"},
-    {"resources.backend=gpu", "resources.backend: \"gpu\" is not one of auto, ref, cpu, cuda; did "
-                              "you mean cpu?"},
     {"checkpoint.interval=often", "checkpoint.interval: \"often\" is not auto or a whole number "
                                   "from 0 to 9007199254740992"},
     {"checkpoint.interval=1.5", "checkpoint.interval: \"1.5\" is not auto or a whole number from 0 "
