@@ -215,6 +215,9 @@ static void launches_of_a_step_are_listed(void **state)
     snprintf(args, sizeof args, "%s --kernels --set parallel.data=1", job);
     assert_int_equal(tandem_plan(args, &out), 0);
     assert_says(&out, "measured by tandem-probe");
+    snprintf(args, sizeof args, "%s --cluster %s", job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 0);
+    assert_says(&out, "(a prediction; --kernels: a finer one)");
     /* What doesn't fit is listed, and said. */
     static const char small[] = "types:\n  - {name: h200, mem_bytes: 1000000}\n"
                                 "groups:\n  - {name: g, count: 1, devices: 2, type: h200}\n";
@@ -229,9 +232,6 @@ static void launches_of_a_step_are_listed(void **state)
     assert_int_equal(tandem_plan(args, &out), 2);
     snprintf(args, sizeof args, "%s --attention own", job);
     assert_int_equal(tandem_plan(args, &out), 2);
-    snprintf(args, sizeof args, "%s --cluster %s", job, cluster);
-    assert_int_equal(tandem_plan(args, &out), 0);
-    assert_says(&out, "(a prediction; --kernels: a finer one)");
     snprintf(args, sizeof args,
              "%s --cluster %s --kernels --set parallel.pipeline=2 "
              "--set parallel.data=1",
