@@ -15,7 +15,7 @@ static __global__ void __launch_bounds__(NUM_THREADS)
     dots_kernel(float *__restrict__ dots, const T *__restrict__ o, const T *__restrict__ d_o,
                 int num_rows, int t, int h, int e)
 {
-    int row = (int)((blockIdx.x * NUM_THREADS + threadIdx.x) / ROW_LANES);
+    int row = (int)(blockIdx.x * (NUM_THREADS / ROW_LANES) + threadIdx.x / ROW_LANES);
     int lane = (int)threadIdx.x % ROW_LANES;
     float sum = 0;
     if (row < num_rows) {
@@ -46,7 +46,7 @@ static __global__ void __launch_bounds__(NUM_THREADS)
     ranges_kernel(int2 *__restrict__ ranges, const int32_t *__restrict__ segments, int num,
                   int num_tiles, int t)
 {
-    int i = (int)((blockIdx.x * NUM_THREADS + threadIdx.x) / CU_WARP);
+    int i = (int)(blockIdx.x * (NUM_THREADS / CU_WARP) + threadIdx.x / CU_WARP);
     int lane = (int)threadIdx.x % CU_WARP;
     int least = INT_MAX, largest = INT_MIN;
     if (i < num) {

@@ -28,7 +28,9 @@ static __device__ __forceinline__ void one_row(double *nll, T *dx, const T *x, i
     logits_each<T, N>(f, x, v);
     float max = block_max(f.max);
     float base = logits_base(max);
-    double total = block_sum((double)(f.sum * logits_exp(logits_base(f.max) - base)));
+    /* Who has seen no number has nothing to scale: from so far away the factor is infinite. */
+    float scale = f.max == -INFINITY ? 1.0f : logits_exp(f.max - base);
+    double total = block_sum((double)(f.sum * scale));
     if (threadIdx.x == 0) {
         *nll = log(total) + (double)max - wanted;
     }

@@ -2,11 +2,12 @@
  * safetensors shards with a manifest; any layout can load them.
  *
  * Folder JOB/ckpt/step-00000100-a1 (step, attempt):
- *   weights-R.safetensors   parameters of file R, "model.layers.0...": F64 of an fp64 run, else
- * F32; of a bf16 run its fp32 masters optim-R.safetensors     the same names with ".exp_avg" and
- * ".exp_avg_sq" behind (adamw) manifest.json           format version, step, samples, precision,
- * seed; for each file: size and SHA-256; for each tensor: file COMPLETE                written
- * last; holds the manifest's SHA-256
+ *   weights-R.safetensors   parameters of file R, "model.layers.0...": F64 of an fp64 run, else F32
+ *                           (of a bf16 run its masters)
+ *   optim-R.safetensors     the same names with ".exp_avg" and ".exp_avg_sq" behind (adamw)
+ *   manifest.json           format version, step, samples, precision, seed; for each file: size and
+ *                           SHA-256; for each tensor: file
+ *   COMPLETE                written last; holds the manifest's SHA-256
  *
  * All ranks write, to step-...tmp first: fsync of files, then rename, then COMPLETE. Rank 0 commits
  * when all have said that their part is on disk. Nothing without COMPLETE is a checkpoint. */

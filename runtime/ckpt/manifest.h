@@ -13,9 +13,9 @@
 
 struct manifest {
     struct ckpt_meta meta;
-    json_t *root;         /* owned */
-    json_t *files;        /* in root */
-    json_t *tensors;      /* in root */
+    json_t *root;    /* owned */
+    json_t *files;   /* in root */
+    json_t *tensors; /* in root */
 };
 
 /* From the notes of all writers in dir. */

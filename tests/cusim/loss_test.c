@@ -117,6 +117,37 @@ static void losses_of_extreme_logits_agree(void **state)
     MUST(cudaStreamDestroy(s));
 }
 
+/* A row that is shorter than a block, far below 0: threads without a number add nothing to it. */
+static void losses_of_short_rows_far_below_zero_agree(void **state)
+{
+    (void)state;
+    schedule_take(0);
+    enum { V = 9 };
+    float x[V], got[V];
+    double wide[V], want;
+    for (int i = 0; i < V; i++) {
+        x[i] = -300 - (float)i;
+        wide[i] = (double)x[i];
+    }
+    static const int32_t target = 4;
+    cudaStream_t s = stream_open();
+    void *device = side_put(s, &target, sizeof target);
+    void *logits = side_put(s, x, sizeof x);
+    double *nll = side_put(s, NULL, sizeof want);
+    MUST(cuda_cross_entropy(s, DTYPE_F32, nll, logits, logits, device, 1, 1, V));
+    AGREES(kernels_ref()->cross_entropy(ref, ref_stream, DTYPE_F64, &want, wide, wide, &target, 1,
+                                        1, V, &err));
+    nll_agrees(s, nll, &want, 1);
+    side_get(s, got, logits, sizeof got);
+    for (int i = 0; i < V; i++) {
+        assert_true(fabs((double)got[i] - wide[i]) <= 1e-6);
+    }
+    side_free(device, 0);
+    side_free(logits, 0);
+    side_free(nll, 0);
+    MUST(cudaStreamDestroy(s));
+}
+
 /* A NaN among the logits shows in the loss and in the gradient; another row's doesn't. */
 static void a_logit_that_is_not_a_number_shows(void **state)
 {
@@ -275,6 +306,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_agree_with_the_reference),
         cmocka_unit_test(losses_of_extreme_logits_agree),
+        cmocka_unit_test(losses_of_short_rows_far_below_zero_agree),
         cmocka_unit_test(a_logit_that_is_not_a_number_shows),
         cmocka_unit_test(losses_in_parts_agree_with_the_reference),
         cmocka_unit_test(losses_of_nothing_do_nothing),
