@@ -25,12 +25,14 @@ struct cuda_device {
     struct gemm_cache *gemm;
     struct cudnn *cudnn; /* NULL where it isn't used */
     bool asked_for_cudnn;
-    pthread_mutex_t lock;  /* of what stands below, and of each stream's failure */
-    struct stream *failed; /* whose failure was the first that nobody has heard of */
+    pthread_mutex_t lock;   /* of what stands below, and of each stream's failure */
+    struct stream *streams; /* all that there are */
+    struct stream *failed;  /* whose failure was the first that nobody has heard of */
     struct error failure;
 };
 
 struct stream {
+    struct stream *next; /* of the device */
     struct cuda_device *dev;
     cudaStream_t cuda;
     void *workspace;    /* of matrix products; NULL in a queue */
@@ -61,9 +63,9 @@ int cuda_device_index(struct device *dev);
 cudaStream_t cuda_stream_of(struct stream *s);
 
 /* Any thread: what s does has failed otherwise than CUDA knows. The next sync of s returns this
- * once; until then so do those of all other streams and events of its device, since they may have
- * waited for s. Call it before you let s go on. */
-void cuda_stream_fail(struct stream *s, const struct error *why);
+ * once; until then so do those of all other streams and events of dev, since they may have waited
+ * for s. Call it before you let s go on. Nothing where s has been freed: it had done its work. */
+void cuda_stream_fail(struct device *dev, struct stream *s, const struct error *why);
 
 /* Bytes that each compute stream takes for matrix products. */
 #define CUDA_GEMM_WORKSPACE ((size_t)32 << 20)

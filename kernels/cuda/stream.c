@@ -38,8 +38,34 @@ int cuda_stream_new(struct device *dev, enum stream_kind kind, struct stream **o
         cuda_stream_free(dev, s);
         return -1;
     }
+    pthread_mutex_lock(&s->dev->lock);
+    s->next = s->dev->streams;
+    s->dev->streams = s;
+    pthread_mutex_unlock(&s->dev->lock);
     *out = s;
     return 0;
+}
+
+/* One of the device's, of which s itself may be no more. Its lock is held. */
+static struct stream **find(struct cuda_device *d, const struct stream *s)
+{
+    struct stream **link = &d->streams;
+    while (*link && *link != s) {
+        link = &(*link)->next;
+    }
+    return link;
+}
+
+/* From here on nobody else comes to it. */
+static void leave(struct cuda_device *d, struct stream *s)
+{
+    pthread_mutex_lock(&d->lock);
+    struct stream **link = find(d, s);
+    if (*link) {
+        *link = s->next;
+    }
+    d->failed = d->failed == s ? NULL : d->failed;
+    pthread_mutex_unlock(&d->lock);
 }
 
 void cuda_stream_free(struct device *dev, struct stream *s)
@@ -55,9 +81,7 @@ void cuda_stream_free(struct device *dev, struct stream *s)
     cudaFree(s->workspace);
     cudaFree(s->column_parts);
     cudaGetLastError();
-    pthread_mutex_lock(&s->dev->lock);
-    s->dev->failed = s->dev->failed == s ? NULL : s->dev->failed;
-    pthread_mutex_unlock(&s->dev->lock);
+    leave(s->dev, s);
     free(s);
 }
 
@@ -68,15 +92,16 @@ cudaStream_t cuda_stream_of(struct stream *s)
 
 /* ---- failures ---- */
 
-void cuda_stream_fail(struct stream *s, const struct error *why)
+void cuda_stream_fail(struct device *dev, struct stream *s, const struct error *why)
 {
-    struct cuda_device *d = s->dev;
+    struct cuda_device *d = cuda_of(dev);
     pthread_mutex_lock(&d->lock);
-    if (!s->has_failed) {
+    bool is_there = *find(d, s) != NULL;
+    if (is_there && !s->has_failed) {
         s->has_failed = true;
         s->failure = *why;
     }
-    if (!d->failed) {
+    if (is_there && !d->failed) {
         d->failed = s;
         d->failure = *why;
     }

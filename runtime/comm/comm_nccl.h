@@ -48,7 +48,7 @@ struct nccl_comm {
     ncclComm_t nccl;              /* NULL once it is aborted */
     struct comm_board_line *line; /* NULL: no board */
     char name[NCCL_NAME_MAX];
-    struct stream *stream; /* of its latest call */
+    struct stream *stream; /* of its latest call; may have been freed since */
     void *word;            /* in device memory: what barriers add up */
     uint32_t num_collectives;
     bool was_captured; /* calls of its are in a graph, where no mark can be */

@@ -210,7 +210,7 @@ static void abort_all(struct nccl_world *w)
         if (at_work && c->stream) {
             nccl_call_text(c, c->num > 0 ? &c->marks[c->first].call : &c->last, text, sizeof text);
             nccl_failure(w, text, &err);
-            cuda_stream_fail(c->stream, &err);
+            cuda_stream_fail(w->dev, c->stream, &err);
         }
     }
     ncclGroupStart();

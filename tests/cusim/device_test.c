@@ -182,8 +182,8 @@ static void failures_are_heard_by_all_until_their_stream_is_asked(void **state)
     const struct error later = {ERR_UNAVAILABLE, "rank 4 did not come"};
     GOOD(dev->ops->event_new(dev, &e, &err));
     GOOD(dev->ops->event_record(dev, e, s, &err));
-    cuda_stream_fail(queue, &why);
-    cuda_stream_fail(queue, &later);
+    cuda_stream_fail(dev, queue, &why);
+    cuda_stream_fail(dev, queue, &later);
     assert_int_equal(dev->ops->event_sync(dev, e, &told), -1);
     assert_string_equal(told.text, why.text);
     assert_int_equal(dev->ops->stream_sync(dev, s, NULL), -1);
@@ -193,8 +193,11 @@ static void failures_are_heard_by_all_until_their_stream_is_asked(void **state)
     GOOD(dev->ops->stream_sync(dev, queue, &err));
     GOOD(dev->ops->stream_sync(dev, s, &err));
     GOOD(dev->ops->event_sync(dev, e, &err));
-    cuda_stream_fail(queue, &why);
+    cuda_stream_fail(dev, queue, &why);
     dev->ops->stream_free(dev, queue);
+    GOOD(dev->ops->stream_sync(dev, s, &err));
+    /* A communicator outlives the streams of its calls, and may fail then. */
+    cuda_stream_fail(dev, queue, &why);
     GOOD(dev->ops->stream_sync(dev, s, &err));
     dev->ops->event_free(dev, e);
     dev->ops->stream_free(dev, s);
