@@ -185,11 +185,12 @@ struct kernels {
     int (*scale)(struct device *dev, struct stream *s, enum dtype t, void *x, double factor,
                  int64_t n, struct error *err);
 
-    /* Softmax cross entropy over logits [R,V]. nll [R] double = -log p(target), 0 where target is
-     * -100. With dlogits (may alias logits): dlogits = (p - onehot) * dloss, 0 where ignored. */
+    /* Softmax cross entropy over logits [R,V], rows ld apart (what stands between them is left
+     * alone). nll [R] double = -log p(target), 0 where target is -100. With dlogits, which lies as
+     * logits do and may alias them: dlogits = (p - onehot) * dloss, 0 where ignored. */
     int (*cross_entropy)(struct device *dev, struct stream *s, enum dtype t, double *nll,
                          void *dlogits, const void *logits, const int32_t *targets, double dloss,
-                         int64_t r, int64_t v, struct error *err);
+                         int64_t r, int64_t v, int64_t ld, struct error *err);
 
     /* The same of a vocabulary that is cut over ranks, in three parts; between them the ranks'
      * results meet: max by its maximum, sums by their sum. All statistics are double.

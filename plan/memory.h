@@ -30,6 +30,9 @@
 #define MEMORY_WORD_SETS 7
 /* The gradient norm's: runtime/parallel/store_private.h. */
 #define MEMORY_NORM_WORDS 8
+/* Rows of logits begin at multiples of so many numbers, whatever the vocabulary: an accelerator
+ * multiplies matrices well that lie at multiples of 16 bytes. */
+#define MEMORY_LOGITS_NUMEL 16
 /* Every figure stops here: more than any machine has. */
 #define MEMORY_MAX_BYTES ((int64_t)1 << 58)
 
@@ -52,6 +55,12 @@ struct memory_load {
     const char *backend; /* ref, cpu, cuda */
     int64_t num_ranks, threads;
 };
+
+/* Numbers from one row of logits to the next, of a vocabulary's part. */
+static inline int64_t memory_logits_columns(int64_t vocab)
+{
+    return (vocab + MEMORY_LOGITS_NUMEL - 1) / MEMORY_LOGITS_NUMEL * MEMORY_LOGITS_NUMEL;
+}
 
 /* Bytes of an element of weights and activations, and of gradients. */
 int64_t memory_element_size(const TrainingSpec *training);

@@ -199,7 +199,7 @@ void memory_add_activations(struct memory_parts *out, const ModelConfig *config,
     out->backward = backward_bytes(config, spec, load);
     if (load->has_head) {
         int64_t t = spec->parallel->layout->tensor;
-        double columns = (double)((config->vocab_size + t - 1) / t);
+        double columns = (double)memory_logits_columns((config->vocab_size + t - 1) / t);
         out->activations += in_flight * head_bytes(config, spec, load);
         out->logits =
             memory_piece(memory_rows(spec) * columns, (double)memory_element_size(spec->training));

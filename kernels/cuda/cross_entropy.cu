@@ -46,13 +46,14 @@ static __device__ __forceinline__ void one_row(double *nll, T *dx, const T *x, i
 template <class T, int N>
 static __global__ void __launch_bounds__(LOGITS_THREADS)
     cross_entropy_kernel(double *__restrict__ nll, T *dlogits, const T *logits,
-                         const int32_t *__restrict__ targets, float dloss, int64_t r, int64_t v)
+                         const int32_t *__restrict__ targets, float dloss, int64_t r, int64_t v,
+                         int64_t ld)
 {
     for (int64_t row = blockIdx.x; row < r; row += gridDim.x) {
-        T *dx = dlogits != NULL ? dlogits + row * v : NULL;
+        T *dx = dlogits != NULL ? dlogits + row * ld : NULL;
         int32_t target = targets[row];
         if (target != LOGITS_IGNORED) {
-            one_row<T, N>(nll + row, dx, logits + row * v, v, target, dloss);
+            one_row<T, N>(nll + row, dx, logits + row * ld, v, target, dloss);
         } else {
             if (threadIdx.x == 0) {
                 nll[row] = 0;
@@ -69,7 +70,7 @@ static __global__ void __launch_bounds__(LOGITS_THREADS)
 
 template <class T>
 static cudaError_t launch(cudaStream_t s, double *nll, T *dlogits, const T *logits,
-                          const int32_t *targets, double dloss, int64_t r, int64_t v)
+                          const int32_t *targets, double dloss, int64_t r, int64_t v, int64_t ld)
 {
     constexpr int wide = per_16_bytes<T>::value;
     int64_t rows = v > 0 ? ROWS_BYTES / ((int64_t)sizeof(T) * v) : MAX_ROWS;
@@ -77,22 +78,22 @@ static cudaError_t launch(cudaStream_t s, double *nll, T *dlogits, const T *logi
     auto kernel =
         logits_fit(dlogits, logits) ? cross_entropy_kernel<T, wide> : cross_entropy_kernel<T, 1>;
     CU_LAUNCH(kernel, dim3((unsigned)(r < rows ? r : rows)), dim3(LOGITS_THREADS), 0, s, nll,
-              dlogits, logits, targets, (float)dloss, r, v);
+              dlogits, logits, targets, (float)dloss, r, v, ld);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t cuda_cross_entropy(cudaStream_t s, enum dtype t, double *nll, void *dlogits,
                                           const void *logits, const int32_t *targets, double dloss,
-                                          int64_t r, int64_t v)
+                                          int64_t r, int64_t v, int64_t ld)
 {
-    if (r < 0 || v < 0 || (t != DTYPE_F32 && t != DTYPE_BF16)) {
+    if (r < 0 || v < 0 || ld < v || (t != DTYPE_F32 && t != DTYPE_BF16)) {
         return cudaErrorInvalidValue;
     }
     if (r == 0 || v == 0) {
         return cudaSuccess;
     }
     return t == DTYPE_F32
-               ? launch(s, nll, (float *)dlogits, (const float *)logits, targets, dloss, r, v)
+               ? launch(s, nll, (float *)dlogits, (const float *)logits, targets, dloss, r, v, ld)
                : launch(s, nll, (__nv_bfloat16 *)dlogits, (const __nv_bfloat16 *)logits, targets,
-                        dloss, r, v);
+                        dloss, r, v, ld);
 }

@@ -3,13 +3,15 @@
 
 int front_cross_entropy(struct device *dev, struct stream *s, enum dtype t, double *nll,
                         void *dlogits, const void *logits, const int32_t *targets, double dloss,
-                        int64_t r, int64_t v, struct error *err)
+                        int64_t r, int64_t v, int64_t ld, struct error *err)
 {
     if (!front_has_type("cross_entropy", t, err)) {
         return -1;
     }
-    return FRONT_LAUNCH("cross_entropy", dev,
-                        cuda_cross_entropy(s->cuda, t, nll, dlogits, logits, targets, dloss, r, v));
+    ASSERT(ld >= v);
+    return FRONT_LAUNCH(
+        "cross_entropy", dev,
+        cuda_cross_entropy(s->cuda, t, nll, dlogits, logits, targets, dloss, r, v, ld));
 }
 
 static void check_part(const struct logits_part *p)

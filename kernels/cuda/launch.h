@@ -88,7 +88,7 @@ cudaError_t cuda_scale(cudaStream_t s, enum dtype t, void *x, double factor, int
 
 cudaError_t cuda_cross_entropy(cudaStream_t s, enum dtype t, double *nll, void *dlogits,
                                const void *logits, const int32_t *targets, double dloss, int64_t r,
-                               int64_t v);
+                               int64_t v, int64_t ld);
 cudaError_t cuda_ce_max(cudaStream_t s, enum dtype t, double *max, const struct logits_part *p);
 cudaError_t cuda_ce_sum(cudaStream_t s, enum dtype t, double *sums, const double *max,
                         const struct logits_part *p);

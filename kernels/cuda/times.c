@@ -282,8 +282,8 @@ TIMED(add, (void *y, const void *a, const void *b, int64_t n), (y, a, b, n))
 TIMED(scale, (void *x, double factor, int64_t n), (x, factor, n))
 TIMED(cross_entropy,
       (double *nll, void *dlogits, const void *logits, const int32_t *targets, double dloss,
-       int64_t r, int64_t v),
-      (nll, dlogits, logits, targets, dloss, r, v))
+       int64_t r, int64_t v, int64_t ld),
+      (nll, dlogits, logits, targets, dloss, r, v, ld))
 TIMED(ce_max, (double *max, const struct logits_part *p), (max, p))
 TIMED(ce_sum, (double *sums, const double *max, const struct logits_part *p), (sums, max, p))
 TIMED(ce_finish,

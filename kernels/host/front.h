@@ -61,7 +61,7 @@ int front_column_sum(struct device *dev, struct stream *s, enum dtype t, void *d
                      int64_t r, int64_t n, struct error *err);
 int front_cross_entropy(struct device *dev, struct stream *s, enum dtype t, double *nll,
                         void *dlogits, const void *logits, const int32_t *targets, double dloss,
-                        int64_t r, int64_t v, struct error *err);
+                        int64_t r, int64_t v, int64_t ld, struct error *err);
 int front_ce_max(struct device *dev, struct stream *s, enum dtype t, double *max,
                  const struct logits_part *p, struct error *err);
 int front_ce_sum(struct device *dev, struct stream *s, enum dtype t, double *sums,

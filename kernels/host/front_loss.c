@@ -3,19 +3,21 @@
 
 int front_cross_entropy(struct device *dev, struct stream *s, enum dtype t, double *nll,
                         void *dlogits, const void *logits, const int32_t *targets, double dloss,
-                        int64_t r, int64_t v, struct error *err)
+                        int64_t r, int64_t v, int64_t ld, struct error *err)
 {
     const struct loops *l = front_loops(dev, t);
     if (!l) {
         return front_no_such_type(dev, "cross_entropy", t, err);
     }
+    ASSERT(ld >= v);
     struct cross_entropy_args a = {.nll = nll,
                                    .dlogits = dlogits,
                                    .logits = logits,
                                    .targets = targets,
                                    .dloss = dloss,
                                    .r = r,
-                                   .v = v};
+                                   .v = v,
+                                   .ld = ld};
     return front_submit(dev, s, "cross_entropy", l->cross_entropy, &a, sizeof a, err);
 }
 

@@ -123,7 +123,7 @@ struct cross_entropy_args {
     const void *logits;
     const int32_t *targets;
     double dloss;
-    int64_t r, v;
+    int64_t r, v, ld;
 };
 
 struct ce_args {

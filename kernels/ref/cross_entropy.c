@@ -14,8 +14,8 @@ void OP(cross_entropy)(struct pool *pool, const void *args)
     (void)pool;
     const struct cross_entropy_args *a = args;
     for (int64_t r = 0; r < a->r; r++) {
-        const elem *x = (const elem *)a->logits + r * a->v;
-        elem *dx = a->dlogits ? (elem *)a->dlogits + r * a->v : NULL;
+        const elem *x = (const elem *)a->logits + r * a->ld;
+        elem *dx = a->dlogits ? (elem *)a->dlogits + r * a->ld : NULL;
         int32_t target = a->targets[r];
         if (target == IGNORED_TARGET) {
             a->nll[r] = 0;

@@ -171,7 +171,7 @@ static void place_all(struct room *room, struct model *m)
         m->ce_words = carve_bytes(&room->summed, (size_t)(3 * m->rows) * sizeof(double));
     }
     place_activations(&room->activations, m);
-    m->logits = carve_numbers(&room->logits, m, m->rows * m->vocab);
+    m->logits = carve_numbers(&room->logits, m, m->rows * m->logits_ld);
     if (m->tp.size > 1 && m->tp.sequence) {
         m->gathered = carve_all(&room->backward, m);
         m->d_gathered = m->trains ? carve_all(&room->backward, m) : NULL;

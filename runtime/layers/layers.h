@@ -20,6 +20,7 @@ struct weight {
     int64_t offset; /* elements from the bucket's start */
     int64_t rows, cols;
     int64_t distance; /* elements from one stored row to the next */
+    int64_t apart;    /* elements from one row of its outputs to the next; 0 = side by side */
     int32_t bucket;
     bool in_out; /* stored [inputs, outputs] */
 };
@@ -69,7 +70,8 @@ struct model {
     int64_t rows, past;     /* R = B x T and 0, or the span that a forward-only model is at */
     int64_t hidden, heads, kv_heads, head_dim, ffn;
     int64_t vocab, vocab_first, vocab_valid; /* rows of the table, its first id, true ones */
-    int64_t num_positions;                   /* learned ones; 0 = RoPE */
+    int64_t logits_ld;     /* from one row of logits to the next: V, or where it trains some more */
+    int64_t num_positions; /* learned ones; 0 = RoPE */
     int32_t num_layers;
     double eps;
     bool trains, layer_norm, qk_norm, gated;
@@ -92,7 +94,7 @@ struct model {
     struct block_acts *acts; /* owned list, [L] */
     void *final_normed;      /* [r,D] */
     struct norm_stats final_stats;
-    void *logits;          /* [R,V]; the gradient after a forward pass with targets */
+    void *logits;          /* [R,logits_ld]; the gradient after a forward pass with targets */
     double *nll, *nll_sum; /* [R], [1] */
     void *part;            /* [R,D], T > 1: this rank's part of what is summed next */
     double *ce_words;      /* [3R], T > 1: maxima, then sums */

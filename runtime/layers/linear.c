@@ -8,6 +8,12 @@ static int product(struct model *m, const struct gemm_args *args, struct error *
     return m->kernels->gemm(m->dev, m->stream, m->dtype, args, err);
 }
 
+/* From one row of a matrix's outputs, or of their gradients, to the next. */
+static int64_t apart(const struct weight *w)
+{
+    return w->apart > 0 ? w->apart : w->rows;
+}
+
 static struct gemm_args forward_args(const struct model *m, void *y, const void *x,
                                      const struct layer *l)
 {
@@ -22,7 +28,7 @@ static struct gemm_args forward_args(const struct model *m, void *y, const void 
         .b = weight_at(m, &l->w),
         .ldb = l->w.distance,
         .c = y,
-        .ldc = l->w.rows,
+        .ldc = apart(&l->w),
         .c_type = m->dtype,
         .bias = weight_exists(&l->b) ? weight_at(m, &l->b) : NULL,
     };
@@ -70,7 +76,7 @@ static struct gemm_args backward_args(const struct model *m, void *dx, const voi
         .k = w->rows,
         .alpha = 1.0,
         .a = dy,
-        .lda = w->rows,
+        .lda = apart(w),
         .b = weight_at(m, w),
         .ldb = w->distance,
         .c = dx,
@@ -107,9 +113,9 @@ int linear_backward_weight(struct model *m, const struct weight *w, const void *
         .alpha = 1.0,
         .beta = 1.0,
         .a = w->in_out ? x : dy,
-        .lda = w->in_out ? w->cols : w->rows,
+        .lda = w->in_out ? w->cols : apart(w),
         .b = w->in_out ? dy : x,
-        .ldb = w->in_out ? w->rows : w->cols,
+        .ldb = w->in_out ? apart(w) : w->cols,
         .c = weight_grad(m, w),
         .ldc = w->distance,
         .c_type = m->wide,

@@ -5,7 +5,7 @@
 static int of_whole_vocabulary(struct model *m, void *d_logits, double dloss, struct error *err)
 {
     return m->kernels->cross_entropy(m->dev, m->stream, m->dtype, m->nll, d_logits, m->logits,
-                                     m->input.targets, dloss, m->rows, m->vocab, err);
+                                     m->input.targets, dloss, m->rows, m->vocab, m->logits_ld, err);
 }
 
 static int of_cut_vocabulary(struct model *m, void *d_logits, double dloss, struct error *err)
@@ -14,7 +14,7 @@ static int of_cut_vocabulary(struct model *m, void *d_logits, double dloss, stru
     const struct logits_part part = {
         .logits = m->logits,
         .r = m->rows,
-        .ld = m->vocab,
+        .ld = m->logits_ld,
         .valid = m->vocab_valid,
         .first = m->vocab_first,
         .targets = m->input.targets,

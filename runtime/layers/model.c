@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "plan/memory.h"
+
 static const struct tp one_rank = {.size = 1};
 
 static int64_t parts_of(int64_t whole, int32_t ranks)
@@ -43,6 +45,7 @@ static void set_sizes(struct model *m, const struct model_options *options)
     m->num_layers = (int32_t)c->num_hidden_layers;
     m->eps = c->rms_norm_eps;
     m->trains = options->trains;
+    m->logits_ld = options->trains ? memory_logits_columns(m->vocab) : m->vocab;
     m->dtype = options->dtype;
     m->wide = dtype_wide(options->dtype);
     m->dev = options->dev;

@@ -158,6 +158,7 @@ int weights_find(struct model *m, const ModelConfig *config, struct error *err)
             return -1;
     if (config->tie_word_embeddings)
         w->head = w->embed;
+    w->head.apart = m->logits_ld;
     if (!weight_exists(&w->embed) || !weight_exists(&w->head) || !weight_exists(&w->final_norm.w))
         return error_set(err, ERR_INTERNAL, "the plan has no embedding, head or final norm");
     if (check_blocks(m, err) != 0)

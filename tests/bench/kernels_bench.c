@@ -312,7 +312,7 @@ static void run_cross_entropy(void *arg)
 {
     struct vectors *v = arg;
     must(k->cross_entropy(dev, stream, DTYPE_F32, v->sums, v->z, v->x, v->ids, 0.5, v->r, v->d,
-                          &err));
+                          v->d, &err));
 }
 
 static void run_sum_squares(void *arg)

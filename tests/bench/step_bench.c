@@ -162,9 +162,9 @@ static int add(struct device *dev, struct stream *s, enum dtype t, void *y, cons
 }
 static int cross_entropy(struct device *dev, struct stream *s, enum dtype t, double *nll,
                          void *dlogits, const void *logits, const int32_t *targets, double dloss,
-                         int64_t r, int64_t v, struct error *err)
+                         int64_t r, int64_t v, int64_t ld, struct error *err)
 {
-    TIMED(PART_LOSS, cross_entropy(dev, s, t, nll, dlogits, logits, targets, dloss, r, v, err));
+    TIMED(PART_LOSS, cross_entropy(dev, s, t, nll, dlogits, logits, targets, dloss, r, v, ld, err));
 }
 static int ce_max(struct device *dev, struct stream *s, enum dtype t, double *max,
                   const struct logits_part *p, struct error *err)

@@ -7,6 +7,7 @@ struct loss_case {
     int64_t r, v;
     int way; /* 0: no gradient, 1: beside, 2: in place, 3: beside, elsewhere in 16 bytes */
     size_t skip;
+    int64_t pad; /* numbers between rows; not with a gradient beside */
 };
 
 static int32_t *targets_draw(int64_t r, int64_t v)
@@ -33,7 +34,7 @@ static void nll_agrees(cudaStream_t s, const double *device, const double *want,
 static void check_loss(const struct loss_case *c)
 {
     cudaStream_t s = stream_open();
-    int64_t n = c->r * c->v;
+    int64_t n = c->r * (c->v + c->pad);
     struct numbers logits = numbers_draw(s, c->t, n, 1, false, c->skip);
     struct numbers dx = c->way == 2 ? logits : numbers_none(s, c->t, n, c->way == 3 ? 0 : c->skip);
     int32_t *targets = targets_draw(c->r, c->v);
@@ -41,9 +42,10 @@ static void check_loss(const struct loss_case *c)
     double *nll = side_put(s, NULL, (size_t)c->r * sizeof *nll);
     double *want = malloc((size_t)c->r * sizeof *want);
     MUST(cuda_cross_entropy(s, c->t, nll, c->way ? dx.device : NULL, logits.device, device, 0.25,
-                            c->r, c->v));
+                            c->r, c->v, c->v + c->pad));
     AGREES(kernels_ref()->cross_entropy(ref, ref_stream, DTYPE_F64, want, c->way ? dx.ref : NULL,
-                                        logits.ref, targets, 0.25, c->r, c->v, &err));
+                                        logits.ref, targets, 0.25, c->r, c->v, c->v + c->pad,
+                                        &err));
     nll_agrees(s, nll, want, c->r);
     if (c->way) {
         numbers_agree(s, "dlogits", &dx, allowed(c->t));
@@ -66,13 +68,14 @@ static void losses_agree_with_the_reference(void **state)
         schedule_take(i);
         enum dtype t = i % 2 ? DTYPE_BF16 : DTYPE_F32;
         size_t skip = dtype_size(t);
-        check_loss(&(struct loss_case){t, 1, 1, 1, 0});
-        check_loss(&(struct loss_case){t, 3, 5, 2, skip});
-        check_loss(&(struct loss_case){t, 5, SIZED(4203, 1203), i % 4, skip});
-        check_loss(&(struct loss_case){t, 3, 640, i % 4, i % 2 ? 0 : 3 * skip});
+        check_loss(&(struct loss_case){t, 1, 1, 1, 0, 0});
+        check_loss(&(struct loss_case){t, 3, 5, 2, skip, 0});
+        check_loss(&(struct loss_case){t, 5, SIZED(4203, 1203), i % 4, skip, 0});
+        check_loss(&(struct loss_case){t, 3, 331, 2, i % 2 ? 0 : skip, 5});
+        check_loss(&(struct loss_case){t, 3, 640, i % 4, i % 2 ? 0 : 3 * skip, 0});
     }
     schedule_take(1);
-    check_loss(&(struct loss_case){DTYPE_BF16, SIZED(effort(531, 531, 7), 135), 9, 2, 0});
+    check_loss(&(struct loss_case){DTYPE_BF16, SIZED(effort(531, 531, 7), 135), 9, 2, 0, 0});
 }
 
 /* Logits far from 0 and from each other, and rows that open with minus infinities, which are what a
@@ -100,9 +103,9 @@ static void losses_of_extreme_logits_agree(void **state)
     void *device = side_put(s, targets, sizeof targets);
     void *logits = side_put(s, x, 3 * V * sizeof *x);
     double *nll = side_put(s, NULL, sizeof want);
-    MUST(cuda_cross_entropy(s, DTYPE_F32, nll, logits, logits, device, 1, 3, V));
+    MUST(cuda_cross_entropy(s, DTYPE_F32, nll, logits, logits, device, 1, 3, V, V));
     AGREES(kernels_ref()->cross_entropy(ref, ref_stream, DTYPE_F64, want, wide, wide, targets, 1, 3,
-                                        V, &err));
+                                        V, V, &err));
     nll_agrees(s, nll, want, 3);
     side_get(s, got, logits, 3 * V * sizeof *got);
     for (int i = 0; i < 3 * V; i++) {
@@ -134,9 +137,9 @@ static void losses_of_short_rows_far_below_zero_agree(void **state)
     void *device = side_put(s, &target, sizeof target);
     void *logits = side_put(s, x, sizeof x);
     double *nll = side_put(s, NULL, sizeof want);
-    MUST(cuda_cross_entropy(s, DTYPE_F32, nll, logits, logits, device, 1, 1, V));
+    MUST(cuda_cross_entropy(s, DTYPE_F32, nll, logits, logits, device, 1, 1, V, V));
     AGREES(kernels_ref()->cross_entropy(ref, ref_stream, DTYPE_F64, &want, wide, wide, &target, 1,
-                                        1, V, &err));
+                                        1, V, V, &err));
     nll_agrees(s, nll, &want, 1);
     side_get(s, got, logits, sizeof got);
     for (int i = 0; i < V; i++) {
@@ -161,7 +164,7 @@ static void a_logit_that_is_not_a_number_shows(void **state)
     void *device = side_put(s, targets, sizeof targets);
     void *logits = side_put(s, x, sizeof x);
     double *out = side_put(s, NULL, sizeof nll);
-    MUST(cuda_cross_entropy(s, DTYPE_F32, out, logits, logits, device, 1, 2, 70));
+    MUST(cuda_cross_entropy(s, DTYPE_F32, out, logits, logits, device, 1, 2, 70, 70));
     side_get(s, nll, out, sizeof nll);
     side_get(s, x, logits, sizeof x);
     assert_true(isnan(nll[0]) && !isnan(nll[1]));
@@ -291,7 +294,7 @@ static void losses_of_nothing_do_nothing(void **state)
     cudaStream_t s = stream_open();
     int64_t before = cusim_counted().launches;
     struct logits_part p = {0};
-    MUST(cuda_cross_entropy(s, DTYPE_F32, NULL, NULL, NULL, NULL, 1, 0, 5));
+    MUST(cuda_cross_entropy(s, DTYPE_F32, NULL, NULL, NULL, NULL, 1, 0, 5, 5));
     MUST(cuda_ce_max(s, DTYPE_F32, NULL, &p));
     MUST(cuda_ce_sum(s, DTYPE_BF16, NULL, NULL, &p));
     MUST(cuda_ce_finish(s, DTYPE_F32, NULL, NULL, NULL, NULL, 1, &p));

@@ -173,10 +173,10 @@ static int scale(struct device *dev, struct stream *s, enum dtype t, void *x, do
 
 static int cross_entropy(struct device *dev, struct stream *s, enum dtype t, double *nll,
                          void *dlogits, const void *logits, const int32_t *targets, double dloss,
-                         int64_t r, int64_t v, struct error *err)
+                         int64_t r, int64_t v, int64_t ld, struct error *err)
 {
     NOTE3(LAUNCH_CROSS_ENTROPY, r, v, 0);
-    return table.cross_entropy(dev, s, t, nll, dlogits, logits, targets, dloss, r, v, err);
+    return table.cross_entropy(dev, s, t, nll, dlogits, logits, targets, dloss, r, v, ld, err);
 }
 
 static int ce_max(struct device *dev, struct stream *s, enum dtype t, double *max,

@@ -18,7 +18,8 @@ static struct error last;
 static void cross_entropy_forward(struct problem *p)
 {
     assert_int_equal(p->side.k->cross_entropy(p->side.dev, p->side.s, DTYPE_F64, p->y, NULL,
-                                              p->input[0], p->ids, 1, p->s.r, p->s.v, &last),
+                                              p->input[0], p->ids, 1, p->s.r, p->s.v, p->s.v,
+                                              &last),
                      0);
 }
 
@@ -26,7 +27,7 @@ static void cross_entropy_backward(struct problem *p)
 {
     assert_int_equal(p->side.k->cross_entropy(p->side.dev, p->side.s, DTYPE_F64, p->y,
                                               p->gradient[0], p->input[0], p->ids, 1, p->s.r,
-                                              p->s.v, &last),
+                                              p->s.v, p->s.v, &last),
                      0);
 }
 
@@ -130,7 +131,7 @@ static void a_cut_vocabulary_gives_the_loss_of_the_whole(void **state)
     double *gradient = side_poison(&p.side, DTYPE_F64, n);
     parts_backward(&p);
     assert_int_equal(p.side.k->cross_entropy(p.side.dev, p.side.s, DTYPE_F64, nll, gradient,
-                                             p.input[0], p.ids, 1, p.s.r, p.s.v, &last),
+                                             p.input[0], p.ids, 1, p.s.r, p.s.v, p.s.v, &last),
                      0);
     for (int64_t r = 0; r < p.s.r; r++) {
         assert_true(fabs(nll[r] - p.y[r]) < 1e-14);
@@ -150,7 +151,7 @@ static void cross_entropy_gives_the_known_loss(void **state)
     double nll = 0;
     int32_t target = 3;
     assert_int_equal(side.k->cross_entropy(side.dev, side.s, DTYPE_F64, &nll, NULL, logits, &target,
-                                           1, 1, 4, &last),
+                                           1, 1, 4, 4, &last),
                      0);
     assert_true(fabs(nll - 0.4401896985611953) < 1e-15);
     side_close(&side);

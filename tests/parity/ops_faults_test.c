@@ -160,7 +160,7 @@ static void a_nan_comes_through_the_loss(void **state)
         int32_t target = 100;
         logits[at] = NAN;
         assert_int_equal(x.k->cross_entropy(x.dev, x.s, DTYPE_F32, &nll, dlogits, logits, &target,
-                                            1, 1, V, &last),
+                                            1, 1, V, V, &last),
                          0);
         assert_true(isnan(nll));
         assert_true(isnan(dlogits[0]) && isnan(dlogits[V - 1]));

@@ -31,13 +31,13 @@ void run_cross_entropy(const struct side *x, enum dtype t, const struct shape *s
                        struct outputs *out)
 {
     struct error err = {0};
-    int64_t n = s->r * s->v;
+    int64_t ld = s->ld > 0 ? s->ld : s->v, n = s->r * ld;
     void *logits = side_draw(x, t, n, 1, s->size);
     int32_t *targets = draw_targets(x, s);
     double *nll = side_poison(x, DTYPE_F64, s->r);
     void *dlogits = s->no_gradient ? NULL : s->alias ? logits : side_poison(x, t, n);
     must(x->k->cross_entropy(x->dev, x->s, t, nll, dlogits, logits, targets, 1.0 / 64, s->r, s->v,
-                             &err),
+                             ld, &err),
          &err);
     side_output(x, DTYPE_F64, nll, s->r, out);
     if (dlogits) {

@@ -176,7 +176,7 @@ static int loss(const struct launch *l, struct error *err)
     switch (l->op) {
     case LAUNCH_CROSS_ENTROPY:
         return k->cross_entropy(dev, compute, t, words, room[0], room[0], part.targets, 1, part.r,
-                                part.ld, err);
+                                part.valid, part.ld, err);
     case LAUNCH_CE_MAX:
         return k->ce_max(dev, compute, t, words, &part, err);
     case LAUNCH_CE_SUM:

@@ -70,14 +70,14 @@ static void cross_entropy_task(void *arg, int64_t task, int thread)
     int64_t begin = task * row_block(a->v);
     int64_t end = min_i64(a->r, begin + row_block(a->v));
     for (int64_t r = begin; r < end; r++) {
-        elem *dx = a->dlogits ? (elem *)a->dlogits + r * a->v : NULL;
+        elem *dx = a->dlogits ? (elem *)a->dlogits + r * a->ld : NULL;
         if (a->targets[r] == IGNORED_TARGET) {
             a->nll[r] = 0;
             if (dx) {
                 memset(dx, 0, (size_t)a->v * sizeof *dx);
             }
         } else {
-            const elem *x = (const elem *)a->logits + r * a->v;
+            const elem *x = (const elem *)a->logits + r * a->ld;
             a->nll[r] = row_loss(dx, x, a->targets[r], a->dloss, a->v);
         }
     }
