@@ -21,7 +21,7 @@ if(TARGET tandem_cuda)
     gpu_layout)
 endif()
 
-if(TARGET tandem_cuda_sim)
+if(TARGET tandem_cuda_sim AND cusim_has_nccl)
   list(GET cusim_variants 0 gpu_variant)
   set(gpu_layout_source ${CMAKE_SOURCE_DIR}/tests/gpu/layout.cu)
   add_custom_command(OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/layout_sim.cc

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """script_test.py BIN: tests/gpu/run itself, on simulated GPUs: every part has something to show, a part that fails or
 hangs is shown and costs no other, and nothing is left behind. TANDEM_SAMPLE=1: the short parts alone."""
+import argparse
 import json
 import os
 import pathlib
@@ -12,6 +13,10 @@ import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+sys.dont_write_bytecode = True
+import script
+
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 SAMPLE = os.environ.get("TANDEM_SAMPLE", "") not in ("", "0")
 PARTS = ["facts", "layout", "ops", "curves", "train", "attention", "gemm", "torch", "comm", "sanitizer"]
@@ -118,7 +123,7 @@ class ScriptTest(unittest.TestCase):
         self.assertFalse(got["ok"])
         self.assertEqual(got["parts"]["failing"]["rows"][0]["status"], "FAILED")
         self.assertEqual([r["status"] for r in got["parts"]["layout"]["rows"]], ["ok"] * 4)
-        self.assertIn("failing   | failing", done.stdout)
+        self.assertIn("failing | failing | FAILED", done.stdout)
         self.assertIn("NOT WELL", done.stdout)
 
     # One that hangs is cut in its time.
@@ -143,6 +148,16 @@ class ScriptTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for part in got["parts"].values():
             self.assertEqual([r["status"] for r in part["rows"]], ["SKIPPED"])
+
+    # Of a run with many rows every row is in the table, which fits into the tail of a log.
+    def test_a_long_table_stays_short(self):
+        s = script.Script(argparse.Namespace(sim=True, bin=BIN), self.folder)
+        s.parts = {f"part{p}": {"seconds": 1.5, "rows": [
+            {"name": f"row {p}.{r}", "status": script.OK, "text": "much to say " * 30} for r in range(12)]}
+            for p in range(10)}
+        table = s.table()
+        self.assertLess(len(table), 11000)
+        self.assertEqual(len(table.splitlines()), 130)
 
     # Programs that aren't there fail each part by itself.
     def test_without_programs_every_part_fails(self):
