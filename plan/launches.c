@@ -394,7 +394,7 @@ int launches_each(const Plan *plan, launch_fn fn, void *arg, struct error *err)
 {
     struct param_table table;
     const Stage *stage = plan->n_stages > 0 ? plan->stages[0] : NULL;
-    if (!stage || stage->n_actions == 0) {
+    if (!stage || stage->n_actions == 0 || plan->n_unbuilt > 0) {
         return error_set(err, ERR_UNIMPLEMENTED,
                          "launches are known of layouts that can be run; this one can't be yet%s%s",
                          plan->n_unbuilt > 0 ? ": " : "",

@@ -1,5 +1,8 @@
 #include "clients/cli/why.h"
 
+#include <stdbool.h>
+#include <string.h>
+
 #include "base/clock.h"
 #include "clients/cli/args.h"
 #include "clients/cli/human.h"
@@ -74,10 +77,15 @@ static int run(struct cli *cli, int argc, char **argv)
     if (cli->format == FORMAT_JSON || cli->format == FORMAT_YAML) {
         cli_print_message(cli, reply);
     } else {
+        bool drained = false;
         for (size_t i = 0; i < w->n_reasons; i++) {
             printf("%s\n", w->reasons[i]);
+            drained = drained || strstr(w->reasons[i], "drained)");
         }
         why_print_wait(w);
+        if (drained) {
+            printf("look at    `tandem nodes`: why devices are drained\n");
+        }
     }
     protobuf_c_message_free_unpacked(reply, NULL);
     return EXIT_DONE;

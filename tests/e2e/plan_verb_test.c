@@ -238,6 +238,10 @@ static void launches_of_a_step_are_listed(void **state)
              job, cluster);
     assert_int_equal(tandem_plan(args, &out), 1);
     assert_says(&out, "launches are known of layouts that can be run");
+    snprintf(args, sizeof args, "%s --cluster %s --kernels --set training.precision=fp16", job,
+             cluster);
+    assert_int_equal(tandem_plan(args, &out), 1);
+    assert_says(&out, "can't be yet: training.precision: fp16 is not built yet");
     buf_free(&out);
 }
 
