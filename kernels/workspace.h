@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WORKSPACE_ALIGN 256 /* of each part of a workspace, and of a workspace itself */
+#define WORKSPACE_ALIGN 256 /* of where each part of a workspace begins in it */
 
 static inline size_t workspace_aligned(int64_t bytes)
 {

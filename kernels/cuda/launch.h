@@ -5,7 +5,7 @@
  * taken; what runs afterwards shows in the stream.
  *
  * t: f32 or bf16. Statistics, tables and gradients of parameters are f32 for both. Workspaces are
- * aligned to 256 bytes, their sizes in kernels/workspace.h. */
+ * aligned to 64 bytes, as arenas are, their sizes in kernels/workspace.h. */
 #ifndef TANDEM_KERNELS_CUDA_LAUNCH_H
 #define TANDEM_KERNELS_CUDA_LAUNCH_H
 

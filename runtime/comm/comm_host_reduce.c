@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "kernels/host/bf16.h"
+
 #define BLOCK_BYTES 16384
 
 static float load_f32(float x)
@@ -19,21 +21,7 @@ static double load_f64(double x)
 
 static float load_bf16(uint16_t x)
 {
-    uint32_t bits = (uint32_t)x << 16;
-    float wide;
-    memcpy(&wide, &bits, sizeof(wide));
-    return wide;
-}
-
-/* To the nearest, to even halfway; a NaN stays one. */
-static uint16_t store_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    if (x != x) {
-        return (uint16_t)(bits >> 16 | 0x40);
-    }
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    return bf16_float(x);
 }
 
 /* X: as the members have it; T: as it is folded. */
@@ -63,7 +51,7 @@ static void begin(void *acc, const void *x, size_t n, enum dtype t)
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        ((float *)acc)[i] = load_bf16(((const uint16_t *)x)[i]);
+        ((float *)acc)[i] = bf16_float(((const uint16_t *)x)[i]);
     }
 }
 
@@ -85,7 +73,7 @@ static const void *end(const void *acc, uint16_t *restrict low, size_t n, enum d
         return acc;
     }
     for (size_t i = 0; i < n; i++) {
-        low[i] = store_bf16(((const float *)acc)[i]);
+        low[i] = bf16_of(((const float *)acc)[i]);
     }
     return low;
 }
