@@ -71,6 +71,7 @@ struct matrix {
     const char *name, *input, *weight; /* of its three products */
     int64_t rows, cols;                /* outputs, inputs */
     int64_t distance;                  /* of rows as stored */
+    int64_t apart;                     /* of rows of its outputs; 0: side by side */
     bool in_out, bias;
 };
 
@@ -114,7 +115,10 @@ static struct matrices matrices_of(const struct launch_model *m)
         .gate = matrix_of(m, m->f, m->d, false),
         .up = matrix_of(m, m->f, m->d, m->up_bias),
         .down = matrix_of(m, m->d, m->f, m->down_bias),
-        .head = {.rows = m->v, .cols = m->d, .distance = m->d},
+        .head = {.rows = m->v,
+                 .cols = m->d,
+                 .distance = m->d,
+                 .apart = memory_logits_columns(m->v)},
     };
     name(&all.q, "q", "q, input", "q, weight");
     name(&all.k, "k", "k, input", "k, weight");
@@ -127,6 +131,12 @@ static struct matrices matrices_of(const struct launch_model *m)
     return all;
 }
 
+/* From one row of its outputs to the next. */
+static int64_t apart(const struct matrix *x)
+{
+    return x->apart > 0 ? x->apart : x->rows;
+}
+
 static struct launch_product forward_of(const struct launch_walk *w, const struct matrix *x)
 {
     return (struct launch_product){.what = x->name,
@@ -135,6 +145,7 @@ static struct launch_product forward_of(const struct launch_walk *w, const struc
                                    .k = x->cols,
                                    .lda = x->cols,
                                    .ldb = x->distance,
+                                   .ldc = apart(x),
                                    .c_elem = w->model.elem,
                                    .bias = x->bias};
 }
@@ -151,7 +162,7 @@ static struct launch_product input_of(const struct launch_walk *w, const struct 
                                    .m = w->model.r,
                                    .n = x->cols,
                                    .k = x->rows,
-                                   .lda = x->rows,
+                                   .lda = apart(x),
                                    .ldb = x->distance,
                                    .c_elem = w->model.elem};
 }
@@ -171,7 +182,7 @@ static void backward_weight(struct launch_walk *w, const struct matrix *x)
                                .k = w->model.r,
                                .c_elem = w->model.wide,
                                .adds = true};
-    p.lda = p.m;
+    p.lda = x->in_out ? p.m : apart(x);
     p.ldb = p.n;
     launch_gemm(w, &p);
 }

@@ -98,7 +98,7 @@ void launch_gemm(struct launch_walk *w, const struct launch_product *p)
     double in = w->model.elem, out = p->c_elem, c = (double)p->m * (double)p->n;
     double k = (double)p->k, passes = 1 + (p->adds ? 1 : 0) + (p->gelu || p->gelu_of ? 1 : 0);
     int64_t a_row = p->lda * w->model.elem, b_row = p->ldb * w->model.elem;
-    int64_t c_row = p->n * p->c_elem;
+    int64_t c_row = (p->ldc > 0 ? p->ldc : p->n) * p->c_elem;
     bool aux_fits = p->n % 8 == 0 || !(p->gelu || p->gelu_of);
     struct launch l = {
         .op = LAUNCH_GEMM,

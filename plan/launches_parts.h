@@ -43,6 +43,7 @@ struct launch_product {
     const char *what;
     int64_t m, n, k;
     int64_t lda, ldb;
+    int64_t ldc; /* 0: n */
     int32_t c_elem;
     bool adds, bias, gelu, gelu_of;
 };

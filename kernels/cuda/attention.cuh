@@ -87,10 +87,6 @@ static __device__ __forceinline__ int tile_behind(const int2 *ranges, int2 mine,
     return tile < num_tiles ? tile : num_tiles;
 }
 
-/* Fills the problem's workspace: ranges where there are segments, dots where `backward`. */
-template <class T>
-cudaError_t attention_prepare(cudaStream_t s, const struct attention_problem<T> *p, bool backward);
-
 /* By tensor cores: bf16, E a multiple of 8 from 8 to 128, all rows at multiples of 16 bytes. */
 cudaError_t attention_mma_fwd(cudaStream_t s, const struct attention_problem<__nv_bfloat16> *p);
 cudaError_t attention_mma_dq(cudaStream_t s, const struct attention_problem<__nv_bfloat16> *p);

@@ -175,15 +175,16 @@ static void tiles_waves_and_short_sums_cost(void **state)
     assert_true(kernel_gemm_share(&r, 128, 256, 8192) > 1.0 / 132);
 }
 
-/* What the documentation says of the order of things. */
-static void better_kernels_and_even_rows_are_faster(void **state)
+/* What the documentation says of the order of things. Rows of logits begin evenly, whatever the
+ * vocabulary. */
+static void better_kernels_are_faster_and_odd_vocabularies_not_slower(void **state)
 {
     (void)state;
     gpt2_124m("h100", 1, 50257);
-    double uneven = mfu(KERNEL_ATTENTION_OWN);
+    double odd = mfu(KERNEL_ATTENTION_OWN);
     gpt2_124m("h100", 1, 50304);
     double even = mfu(KERNEL_ATTENTION_OWN);
-    assert_true(even > 1.1 * uneven);
+    assert_true(fabs(even / odd - 1) < 0.01);
     llama_3_8b("h200", 8, 3);
     double own = mfu(KERNEL_ATTENTION_OWN), forward = mfu(KERNEL_ATTENTION_AUTO);
     double both = mfu(KERNEL_ATTENTION_CUDNN);
@@ -251,9 +252,12 @@ static void what_is_not_known_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(rows_make_up_the_step_and_its_flops), T(large_product_takes_what_was_seen),
-        T(tiles_waves_and_short_sums_cost),     T(better_kernels_and_even_rows_are_faster),
-        T(what_overlap_does_not_hide_is_idle),  T(what_is_not_known_is_said),
+        T(rows_make_up_the_step_and_its_flops),
+        T(large_product_takes_what_was_seen),
+        T(tiles_waves_and_short_sums_cost),
+        T(better_kernels_are_faster_and_odd_vocabularies_not_slower),
+        T(what_overlap_does_not_hide_is_idle),
+        T(what_is_not_known_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
