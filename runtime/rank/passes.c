@@ -16,8 +16,13 @@ struct pass {
 int passes_open(struct rank *r, struct error *err)
 {
     const char *wanted = getenv("TANDEM_CUDA_GRAPHS");
-    if (r->dev->ops->capture_begin == NULL || r->plan->mesh->tensor != 1 ||
-        (wanted != NULL && strcmp(wanted, "0") == 0))
+    bool off = wanted != NULL && strcmp(wanted, "0") == 0;
+    if (r->dev->ops->capture_begin == NULL)
+        return 0;
+    if (wanted != NULL && !off && strcmp(wanted, "1") != 0)
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "TANDEM_CUDA_GRAPHS: \"%.16s\": set it to 0 (off) or 1", wanted);
+    if (off || r->plan->mesh->tensor != 1)
         return 0;
     return replay_new(&r->replay, r->dev, r->compute, err);
 }

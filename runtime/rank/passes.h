@@ -1,7 +1,8 @@
 /* The model's passes over some units, in compute; where they may, as captured work (replay.h).
  *
  * They may on a device that has graphs, where no rank talks to another within a pass: with one
- * tensor rank. TANDEM_CUDA_GRAPHS=0 in the environment is a switch for it. */
+ * tensor rank. TANDEM_CUDA_GRAPHS in the environment is a switch for it: 0 or 1 (also
+ * where it isn't set). */
 #ifndef TANDEM_RUNTIME_RANK_PASSES_H
 #define TANDEM_RUNTIME_RANK_PASSES_H
 

@@ -121,9 +121,31 @@ static void tensor_ranks_capture_nothing(void **state)
     check_both_ways(spec, "forward,eager,1");
 }
 
+/* Whoever wants it off must not get it in silence. */
+static void a_switch_that_is_neither_is_refused(void **state)
+{
+    (void)state;
+    struct gang_spec spec = {
+        .golden = &golden_tiny, .precision = "fp32", .backend = "cuda", .steps = 1};
+    const char *const env[] = {"TANDEM_CUDA_GRAPHS=off", NULL};
+    struct process_gang *g = calloc(1, sizeof(*g));
+    Plan *plan = gang_plan(&spec);
+    g->plan = plan;
+    g->job_dir = gang_make_dir();
+    g->env = env;
+    process_gang_run(g);
+    assert_int_not_equal(g->ranks[0].status, 0);
+    assert_non_null(
+        strstr(g->ranks[0].fault, "TANDEM_CUDA_GRAPHS: \"off\": set it to 0 (off) or 1"));
+    gang_remove_dir((char *)(uintptr_t)g->job_dir);
+    free(g);
+    plan__free_unpacked(plan, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_switch_that_is_neither_is_refused),
         cmocka_unit_test(one_rank_trains_to_the_same_bits),
         cmocka_unit_test(ranks_that_share_their_state_do_too),
         cmocka_unit_test(tensor_ranks_capture_nothing),
