@@ -5,7 +5,7 @@ target_link_libraries(gpu_train PRIVATE tandem_flags test_process_gang)
 add_dependencies(gpu_train tandem-rank)
 file(GLOB gpu_bench_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/gpu/bench*.c)
 add_executable(gpu_bench ${gpu_bench_sources})
-target_link_libraries(gpu_bench PRIVATE tandem_flags tandem_comm)
+target_link_libraries(gpu_bench PRIVATE tandem_flags tandem_comm tandem_plan)
 
 if(TARGET tandem_cuda)
   add_executable(gpu_layout ${CMAKE_SOURCE_DIR}/tests/gpu/layout.cu)

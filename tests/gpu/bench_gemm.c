@@ -3,6 +3,7 @@
  */
 #include <stdio.h>
 
+#include "plan/memory.h"
 #include "tests/gpu/bench.h"
 
 struct product {
@@ -35,7 +36,8 @@ struct room {
     void *x, *y, *c, *c0, *aux;
 };
 
-/* rows x out x in of a layer; m, n, k are the product's own. */
+/* rows x out x in of a layer; m, n, k are the product's own. Rows of what comes out, and of its
+ * gradient, lie as logits do in training. */
 static void run(struct bench *b, const struct room *room, const struct kind *kind, int64_t rows,
                 int64_t out, int64_t in)
 {
@@ -43,7 +45,8 @@ static void run(struct bench *b, const struct room *room, const struct kind *kin
     int64_t m = is_dw ? out : rows, n = is_dw || is_dx ? in : out,
             k = is_dw   ? rows
                 : is_dx ? out
-                        : in;
+                        : in,
+            apart = memory_logits_columns(out);
     struct gemm_args a = {
         .trans_a = kind->trans_a,
         .trans_b = kind->trans_b,
@@ -53,11 +56,11 @@ static void run(struct bench *b, const struct room *room, const struct kind *kin
         .alpha = 1,
         .beta = kind->add ? 1 : 0,
         .a = room->x,
-        .lda = kind->trans_a ? m : k,
+        .lda = is_dw || is_dx ? apart : in,
         .b = room->y,
-        .ldb = kind->trans_b ? k : n,
+        .ldb = in,
         .c = room->c,
-        .ldc = n,
+        .ldc = is_dw || is_dx ? in : apart,
         .c_type = kind->wide ? DTYPE_F32 : DTYPE_BF16,
         .c0 = kind->add && !kind->wide ? room->c0 : NULL,
         .bias = kind->bias ? room->y : NULL,
@@ -83,7 +86,7 @@ int bench_gemm(bool tiny)
     static const int64_t small[][3] = {{24, 32, 16}, {16, 50, 16}};
     struct bench b;
     bench_open(&b, tiny);
-    int64_t largest = tiny ? 4096 : (int64_t)32768 * 50264;
+    int64_t largest = tiny ? 4096 : (int64_t)32768 * memory_logits_columns(50257);
     int64_t input = tiny ? 4096 : (int64_t)32768 * 14336;
     struct room room = {
         .x = bench_numbers(&b, DTYPE_BF16, largest, 1),
