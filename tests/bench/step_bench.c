@@ -280,7 +280,10 @@ static void bench_parts(const Plan *plan, int steps)
     };
     struct optimizer_options optimizer_options = {
         .spec = training->optimizer,
-        .buffers = {buffers[0], buffers[1], buffers[2], buffers[3]},
+        .buffers = {.weights = buffers[0],
+                    .grads = buffers[1],
+                    .exp_avg = buffers[2],
+                    .exp_avg_sq = buffers[3]},
         .dtype = DTYPE_F32,
         .dev = dev,
         .kernels = &timed,

@@ -24,7 +24,7 @@ static void side_open(struct side *s, const struct golden *golden)
 {
     *s = (struct side){0};
     struct error err = {0};
-    const struct kernels *k;
+    const struct kernels *k = NULL;
     const struct gang_spec spec = {.golden = golden, .bucket_mb = "0.01"};
     s->plan = gang_plan(&spec);
     if (params_expand(s->plan, 0, &s->table, &err) != 0 ||
