@@ -278,16 +278,15 @@ static void bench_parts(const Plan *plan, int steps)
         .stream = stream,
         .trains = true,
     };
-    struct optimizer_options optimizer_options = {
-        .spec = training->optimizer,
-        .buffers = {.weights = buffers[0],
-                    .grads = buffers[1],
-                    .exp_avg = buffers[2],
-                    .exp_avg_sq = buffers[3]},
-        .dtype = DTYPE_F32,
-        .dev = dev,
-        .kernels = &timed,
-        .stream = stream};
+    struct optimizer_options optimizer_options = {.spec = training->optimizer,
+                                                  .buffers = {.weights = buffers[0],
+                                                              .grads = buffers[1],
+                                                              .exp_avg = buffers[2],
+                                                              .exp_avg_sq = buffers[3]},
+                                                  .dtype = DTYPE_F32,
+                                                  .dev = dev,
+                                                  .kernels = &timed,
+                                                  .stream = stream};
     struct optimizer_run *runs;
     TRY(optimizer_table_runs(&table, &runs, &optimizer_options.num_runs, &err));
     optimizer_options.runs = runs;
