@@ -1,5 +1,7 @@
 #include "runtime/rank/weights.h"
 
+#include <malloc.h>
+
 #include "base/fs.h"
 #include "base/log.h"
 #include "runtime/ckpt/ckpt.h"
@@ -84,7 +86,10 @@ int weights_fill(struct rank *r, struct error *err)
     const char *resume_dir = r->options->start->start->resume_dir;
     if (resume_dir != NULL && resume_dir[0] == '\0')
         resume_dir = NULL;
-    if (fill(r, resume_dir, err) != 0 || saver_put_back(r->saver, resume_dir != NULL, err) != 0)
+    int rc = fill(r, resume_dir, err);
+    /* Megabytes that files were read and hashed through; the allocator would keep them. */
+    malloc_trim(0);
+    if (rc != 0 || saver_put_back(r->saver, resume_dir != NULL, err) != 0)
         return -1;
     return store_publish(r->store, err);
 }
