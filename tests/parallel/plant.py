@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from planting import ROOT, patched_source, planted_object, planted_test
+from planting import ROOT, patched_sources, planted_object, planted_program
 
 FAULTS = sorted((ROOT / "tests/parallel/faults").glob("*.patch"))
 USUAL_TEST = "named_faults_test"
@@ -66,10 +66,10 @@ def check_place(fault, before, after):
 def look_for(build, fault):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        target = patched_source(fault.path, fault.source, folder, fuzz=0)
-        check_place(fault, (ROOT / fault.source).read_text(), target.read_text())
-        planted = planted_object(build, fault.source, target, folder)
-        program = planted_test(build, fault.test, planted, folder)
+        patched_sources(fault.path, folder)
+        check_place(fault, (ROOT / fault.source).read_text(), (folder / fault.source).read_text())
+        planted = planted_object(build, fault.source, folder)
+        program = planted_program(build, fault.test, [planted], folder)
         run = subprocess.run([program], cwd=ROOT, capture_output=True, text=True, check=False,
                              env=os.environ | {"TMPDIR": name})
     words = run.stdout + run.stderr

@@ -2,9 +2,9 @@
 """plant.py BUILD [NUMBER...]: plants each fault of tests/place/faults in the placement and looks
 whether the tests of tests/place find it.
 
-A fault is a small patch of the real sources. Its file is copied to a temporary folder, patched,
-compiled as BUILD/compile_commands.json says and linked before the sound one. Exits 1 if a fault is
-found by neither test."""
+A fault is a small patch of the real sources, without fuzz. Its file is copied to a temporary
+folder, patched, compiled as BUILD/compile_commands.json says and linked before the sound one. Exits
+1 if a fault is found by neither test."""
 import os
 import pathlib
 import re
@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from planting import ROOT, patched_source, planted_object, planted_test
+from planting import ROOT, planted_objects, planted_program
 
 FAULTS = sorted((ROOT / "tests/place/faults").glob("*.patch"))
 TESTS = ("place_golden_test", "place_brute_test")
@@ -22,13 +22,11 @@ TESTS = ("place_golden_test", "place_brute_test")
 def look_for(build, patch):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        source = re.search(r"^\+\+\+ b/(\S+)", patch.read_text(), re.M).group(1)
-        target = patched_source(patch, source, folder, fuzz=3)
-        planted = planted_object(build, source, target, folder)
+        planted = planted_objects(build, patch, folder)
         found = []
         for test in TESTS:
             # Fewer cases than usual would say too little.
-            run = subprocess.run([planted_test(build, test, planted, folder)], cwd=ROOT,
+            run = subprocess.run([planted_program(build, test, planted, folder)], cwd=ROOT,
                                  env=os.environ | {"TANDEM_SAMPLE": "0"}, capture_output=True,
                                  text=True, check=False)
             if run.returncode != 0:
