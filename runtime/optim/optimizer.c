@@ -17,35 +17,6 @@ bool optimizer_has_moments(const OptimizerSpec *spec)
     return strcmp(spec->name, "adamw") == 0;
 }
 
-static int64_t param_end(const struct param_table *table, int32_t i)
-{
-    return i + 1 < table->num_params ? table->params[i + 1].offset : table->flat_numel;
-}
-
-static struct optimizer_run run_at(int64_t at, bool decay)
-{
-    return (struct optimizer_run){.w = at, .low = at, .g = at, .m = at, .decay = decay};
-}
-
-/* Padding goes with what lies before it: it is zero in all buffers and a step leaves zero there. */
-int optimizer_table_runs(const struct param_table *table, struct optimizer_run **runs,
-                         int32_t *num_runs, struct error *err)
-{
-    struct optimizer_run *out = calloc((size_t)table->num_params + 1, sizeof(*out));
-    if (out == NULL)
-        return error_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the optimizer's runs");
-    int32_t num = 0;
-    for (int32_t i = 0; i < table->num_params; i++) {
-        const struct param *p = &table->params[i];
-        if (num == 0 || out[num - 1].decay != p->decay)
-            out[num++] = run_at(p->offset, p->decay);
-        out[num - 1].numel = param_end(table, i) - out[num - 1].w;
-    }
-    *runs = out;
-    *num_runs = num;
-    return 0;
-}
-
 static struct step_run step_run(const struct optimizer_run *run, const OptimizerSpec *spec)
 {
     return (struct step_run){

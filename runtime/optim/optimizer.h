@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include "kernels/kernels.h"
-#include "plan/params.h"
 #include "proto/names.h"
 
 struct optimizer;
@@ -39,10 +38,6 @@ struct optimizer_options {
 
 /* Does this optimizer keep moments? */
 bool optimizer_has_moments(const OptimizerSpec *spec);
-
-/* The runs of buffers that hold the whole table. The caller frees *runs. */
-int optimizer_table_runs(const struct param_table *table, struct optimizer_run **runs,
-                         int32_t *num_runs, struct error *err);
 
 int optimizer_new(struct optimizer **out, const struct optimizer_options *options,
                   struct error *err);

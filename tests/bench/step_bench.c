@@ -248,6 +248,33 @@ static void print_parts(int64_t all_ns, int64_t forward_ns, int64_t backward_ns)
            100.0 * (double)backward_ns / (double)all_ns, (double)all_ns * 1e-6);
 }
 
+static int64_t param_end(const struct param_table *table, int32_t i)
+{
+    return i + 1 < table->num_params ? table->params[i + 1].offset : table->flat_numel;
+}
+
+static struct optimizer_run run_at(int64_t at, bool decay)
+{
+    return (struct optimizer_run){.w = at, .low = at, .g = at, .m = at, .decay = decay};
+}
+
+/* The runs of buffers that hold the whole table. Padding goes with what lies before it: it is zero
+ * in all buffers and a step leaves zero there. */
+static struct optimizer_run *table_runs(const struct param_table *table, int32_t *num_runs)
+{
+    struct optimizer_run *out = calloc((size_t)table->num_params + 1, sizeof(*out));
+    assert_non_null(out);
+    int32_t num = 0;
+    for (int32_t i = 0; i < table->num_params; i++) {
+        const struct param *p = &table->params[i];
+        if (num == 0 || out[num - 1].decay != p->decay)
+            out[num++] = run_at(p->offset, p->decay);
+        out[num - 1].numel = param_end(table, i) - out[num - 1].w;
+    }
+    *num_runs = num;
+    return out;
+}
+
 static void bench_parts(const Plan *plan, int steps)
 {
     struct error err = {0};
@@ -287,8 +314,7 @@ static void bench_parts(const Plan *plan, int steps)
                                                   .dev = dev,
                                                   .kernels = &timed,
                                                   .stream = stream};
-    struct optimizer_run *runs;
-    TRY(optimizer_table_runs(&table, &runs, &optimizer_options.num_runs, &err));
+    struct optimizer_run *runs = table_runs(&table, &optimizer_options.num_runs);
     optimizer_options.runs = runs;
     struct model *model;
     struct optimizer *optimizer;
