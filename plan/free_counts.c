@@ -58,7 +58,6 @@ struct walk {
 static void note_mem(struct free_cells *t, int64_t mem_bytes)
 {
     if (mem_bytes <= 0) {
-        t->all_mem_known = false;
         return;
     }
     if (t->min_mem_bytes == 0 || mem_bytes < t->min_mem_bytes) {
@@ -144,9 +143,6 @@ static struct shape *shape_new(const struct fabric *f)
     s->first_with = need(num, sizeof(int32_t));
     s->device_cell = need((size_t)f->num_devices, sizeof(int32_t));
     struct walk *walks = need(num, sizeof *walks);
-    for (int32_t t = 0; t < s->num_types; t++) {
-        s->types[t].all_mem_known = true;
-    }
     lay_out(s, f, walks);
     walk_devices(s, f, walks);
     for (int32_t t = 0; t < s->num_types; t++) {

@@ -15,11 +15,10 @@ struct free_cells {
     int32_t max_devices; /* of a cell */
     int32_t num_devices;
     int64_t min_mem_bytes, max_mem_bytes; /* of those known; 0 = none is */
-    bool all_mem_known;
-    const int32_t *domain;    /* by cell */
-    const int32_t *leaf_cell; /* num_leaves + 1: where a leaf's cells begin */
-    const int32_t *leaf_key;  /* free_counts_leaf of each */
-    const int32_t *cells_of;  /* cells by devices, free or not: 0 to max_devices */
+    const int32_t *domain;                /* by cell */
+    const int32_t *leaf_cell;             /* num_leaves + 1: where a leaf's cells begin */
+    const int32_t *leaf_key;              /* free_counts_leaf of each */
+    const int32_t *cells_of;              /* cells by devices, free or not: 0 to max_devices */
 };
 
 struct free_counts;

@@ -9,18 +9,18 @@ struct worker {
     pthread_t thread;
     void *owner;
     int64_t (*idle)(void *owner);
-    struct mail *passed_on; /* on the worker's thread */
+    struct mail *kept; /* on the worker's thread */
     atomic_bool stop;
 };
 
 static void run_one(struct worker *w, struct mail *m)
 {
     struct error err = {0};
-    w->passed_on = NULL;
+    w->kept = NULL;
     if (m->run(w->owner, m, &err) != 0 && m->call) {
         call_fail_error(m->call, &err);
     }
-    if (w->passed_on != m) {
+    if (w->kept != m) {
         mail_free(m);
     }
 }
@@ -68,15 +68,9 @@ void worker_post(struct worker *w, struct mail *m)
     mailbox_post(w->box, &m->node);
 }
 
-void worker_pass_on(struct worker *w, struct mail *m, struct mailbox *box)
-{
-    w->passed_on = m;
-    mailbox_post(box, &m->node);
-}
-
 void worker_keep(struct worker *w, struct mail *m)
 {
-    w->passed_on = m;
+    w->kept = m;
 }
 
 void worker_free(struct worker *w)

@@ -10,15 +10,12 @@
 struct worker;
 
 /* Runs mail with owner. A mail whose run fails has its call failed; then it is freed, unless run
- * has handed it on by worker_pass_on. idle: called after each batch and when its
- * time has come; returns milliseconds until it wants to be called again, -1 = with the next mail;
- * may be NULL. */
+ * has kept it by worker_keep. idle: called after each batch and when its time has come; returns
+ * milliseconds until it wants to be called again, -1 = with the next mail; may be NULL. */
 int worker_new(struct worker **out, const char *name, void *owner, int64_t (*idle)(void *owner),
                struct error *err);
 /* Any thread. */
 void worker_post(struct worker *w, struct mail *m);
-/* On the worker's thread: hands the mail that is being run to box; it is not freed. */
-void worker_pass_on(struct worker *w, struct mail *m, struct mailbox *box);
 /* On the worker's thread: the mail that is being run isn't freed; its runner has it from now on. */
 void worker_keep(struct worker *w, struct mail *m);
 /* Lets the piece in hand end, drops the rest, joins. */

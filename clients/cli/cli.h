@@ -27,7 +27,6 @@ enum cli_format { FORMAT_TABLE, FORMAT_JSON, FORMAT_CSV, FORMAT_YAML, FORMAT_PLO
 struct cli {
     const char *server_flag; /* --server; NULL = find it */
     enum cli_format format;
-    bool format_given;
     bool out_tty;                /* stdout is a terminal */
     bool colour;                 /* and colours are wanted there */
     bool utf8;                   /* the locale writes UTF-8 */

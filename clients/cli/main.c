@@ -105,8 +105,6 @@ static int take_shared_flags(struct cli *cli, int *argc, char **argv)
             cli->server_flag = value;
         } else if (read_format(value, &cli->format)) {
             return cli_usage(NULL, "-o %s: expected table, json, csv, yaml or plot", value);
-        } else {
-            cli->format_given = true;
         }
     }
     argv[kept] = NULL;

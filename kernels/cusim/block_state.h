@@ -60,7 +60,7 @@ struct block {
     int num_arrived, num_nonzero, last_nonzero;
     const char *barrier_file;
     int barrier_line;
-    void *barrier_token, *left_token;
+    void *barrier_token;
 };
 extern struct block block;
 

@@ -114,7 +114,6 @@ void cover_build(struct cover *out)
     *out = (struct cover){.layouts = malloc(MAX_LAYOUTS * sizeof(*out->layouts))};
     ASSERT(t && out->layouts);
     open_all(t, bound, num_bound);
-    out->num_triples = t->num_open;
     uint64_t next = 0;
     while (t->num_open > 0) {
         ASSERT(out->num < MAX_LAYOUTS);

@@ -8,7 +8,6 @@
 struct cover {
     struct layout *layouts; /* owned */
     int num;
-    int64_t num_triples; /* that any layout has */
 };
 
 void cover_build(struct cover *out);

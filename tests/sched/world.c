@@ -107,7 +107,7 @@ static void crash(struct world *w, int64_t for_ms)
 static void submit(struct world *w, struct world_job *j)
 {
     j->state = W_QUEUED;
-    j->submitted_ms = j->waits_since_ms = w->now_ms;
+    j->waits_since_ms = w->now_ms;
     const struct place_request *r = &j->place;
     world_say(w,
               "submit job %d of %s: %d devices (data %d pipeline %d context %d tensor %d expert "

@@ -64,7 +64,7 @@ struct world_job {
     /* stored */
     enum world_state state;
     enum world_target target;
-    int64_t submitted_ms, waits_since_ms, not_before_ms, done_ms;
+    int64_t waits_since_ms, not_before_ms, done_ms;
     int32_t attempts, evictions, fails;
     struct device_set *claim;
     /* its run, stored as well */

@@ -23,16 +23,6 @@ struct request {
     int refs;
 };
 
-int32_t sim_tenant_find(const char *name)
-{
-    for (int32_t i = 0; i < SIM_TENANTS_MAX; i++) {
-        if (strcmp(sim_tenants[i], name) == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 /* ---- what is true ---- */
 
 /* Bits that the wish, once done, leaves of that row; 0 = it is not about it. */

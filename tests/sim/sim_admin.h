@@ -35,8 +35,6 @@ struct sim_admin {
 };
 
 extern const char *const sim_tenants[SIM_TENANTS_MAX];
-/* The index of that tenant; -1: there is none. */
-int32_t sim_tenant_find(const char *name);
 
 void sim_admin_new(struct sim *s);
 void sim_admin_free(struct sim *s);

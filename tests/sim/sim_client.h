@@ -71,7 +71,6 @@ struct sim_job {
     int32_t attempt;
     int64_t backoff_until_ms; /* by the controller's clock, in backoff_generation */
     int64_t backoff_generation;
-    int32_t restarts_in_a_row;
     struct sim_held *held; /* owned */
     int32_t num_held, cap_held;
     uint64_t claim;

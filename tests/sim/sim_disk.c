@@ -236,11 +236,6 @@ int64_t sim_disk_take_us(struct sim_disk *d)
     return us;
 }
 
-uint64_t sim_disk_num_syncs(const struct sim_disk *d)
-{
-    return d->num_syncs;
-}
-
 /* ---- what a file operation does ---- */
 
 static void count_op(struct sim_disk *d)
@@ -286,7 +281,6 @@ int sim_disk_sync(struct sim_disk *d, struct file *f)
     if (before) {
         count_op(d);
     }
-    d->num_syncs++;
     d->spent_us += sim_rng_delay(d->rng, 100, d->faults.sync_us_max);
     if (!d->frozen && sim_rng_chance(d->rng, d->faults.sync_error)) {
         return SQLITE_IOERR_FSYNC;

@@ -36,6 +36,5 @@ bool sim_disk_is_frozen(const struct sim_disk *d);
 void sim_disk_thaw(struct sim_disk *d);
 /* Time that syncs took since the last call. */
 int64_t sim_disk_take_us(struct sim_disk *d);
-uint64_t sim_disk_num_syncs(const struct sim_disk *d);
 
 #endif

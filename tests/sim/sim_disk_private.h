@@ -40,7 +40,6 @@ struct sim_disk {
     bool frozen;
     int64_t freeze_in;
     int64_t spent_us;
-    uint64_t num_syncs;
 };
 
 struct sim_disk *sim_disk_in_use(void);

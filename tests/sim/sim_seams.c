@@ -110,7 +110,7 @@ struct worker {
     void *owner;
     int64_t (*idle)(void *owner);
     struct mailbox box;
-    struct mail *passed_on;
+    struct mail *kept;
     int64_t wake_id;
 };
 
@@ -170,11 +170,11 @@ static void wake_after(struct worker *w, int64_t delay_us)
 static void run_one(struct sim *s, struct worker *w, struct mail *m)
 {
     struct error err = {0};
-    w->passed_on = NULL;
+    w->kept = NULL;
     if (m->run(w->owner, m, &err) != 0 && m->call) {
         call_fail_error(m->call, &err);
     }
-    if (w->passed_on != m) {
+    if (w->kept != m) {
         mail_free(m);
     } else if (strcmp(w->name, "launch") == 0) {
         sim_launcher_watch(s, m);
@@ -220,15 +220,9 @@ void worker_post(struct worker *w, struct mail *m)
     wake_after(w, sim_rng_delay(&s->rng, 20, s->calm ? 2000 : 100000));
 }
 
-void worker_pass_on(struct worker *w, struct mail *m, struct mailbox *box)
-{
-    w->passed_on = m;
-    mailbox_post(box, &m->node);
-}
-
 void worker_keep(struct worker *w, struct mail *m)
 {
-    w->passed_on = m;
+    w->kept = m;
 }
 
 void worker_free(struct worker *w)
