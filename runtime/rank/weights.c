@@ -1,6 +1,7 @@
 #include "runtime/rank/weights.h"
 
 #include <malloc.h>
+#include <pthread.h>
 
 #include "base/fs.h"
 #include "base/log.h"
@@ -81,14 +82,25 @@ static int fill(struct rank *r, const char *resume_dir, struct error *err)
     return 0;
 }
 
+/* Megabytes that files were read and hashed through; the allocator would keep them.
+ *
+ * One rank at a time, where ranks are threads of one process: with another allocator in libc's
+ * place, as sanitizers have one, this is what libc's own is set up by, and nothing guards that. */
+static void give_back(void)
+{
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&turn);
+    malloc_trim(0);
+    pthread_mutex_unlock(&turn);
+}
+
 int weights_fill(struct rank *r, struct error *err)
 {
     const char *resume_dir = r->options->start->start->resume_dir;
     if (resume_dir != NULL && resume_dir[0] == '\0')
         resume_dir = NULL;
     int rc = fill(r, resume_dir, err);
-    /* Megabytes that files were read and hashed through; the allocator would keep them. */
-    malloc_trim(0);
+    give_back();
     if (rc != 0 || saver_put_back(r->saver, resume_dir != NULL, err) != 0)
         return -1;
     return store_publish(r->store, err);

@@ -2,6 +2,7 @@ add_library(test_bad_model STATIC ${CMAKE_SOURCE_DIR}/tests/parallel/bad_model.c
 target_link_libraries(test_bad_model PRIVATE tandem_flags PUBLIC test_gang)
 tandem_test(trainer_test ${CMAKE_SOURCE_DIR}/tests/parallel/trainer_test.c test_bad_model)
 set_tests_properties(trainer_test PROPERTIES TIMEOUT 900 LABELS threads)
+tandem_test(give_back_test ${CMAKE_SOURCE_DIR}/tests/parallel/give_back_test.c test_gang)
 tandem_test(late_test ${CMAKE_SOURCE_DIR}/tests/parallel/late_test.c test_bad_model)
 set_tests_properties(late_test PROPERTIES TIMEOUT 900 LABELS threads)
 tandem_test(reference_test
