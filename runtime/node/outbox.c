@@ -111,6 +111,29 @@ void outbox_free(struct outbox *o)
     free(o);
 }
 
+/* ---- room -------------------------------------------------------------------------------------
+ */
+
+static bool is_over_bound(const struct outbox *o)
+{
+    return o->window.num_bytes + o->inbox.num_bytes > o->options.max_bytes;
+}
+
+void outbox_wake_owner(struct outbox *o)
+{
+    if (o->options.wake) {
+        o->options.wake(o->options.arg);
+    }
+}
+
+void outbox_tell_room(struct outbox *o)
+{
+    if (o->told_full && !is_over_bound(o)) {
+        o->told_full = false;
+        outbox_wake_owner(o);
+    }
+}
+
 /* ---- in ---------------------------------------------------------------------------------------
  */
 
@@ -260,6 +283,7 @@ void outbox_ack(struct outbox *o, int64_t seq)
         free(p);
     }
     o->acked_seq = seq > o->acked_seq ? seq : o->acked_seq;
+    outbox_tell_room(o);
     pthread_cond_signal(&o->work);
     pthread_mutex_unlock(&o->lock);
 }
@@ -270,7 +294,7 @@ void outbox_ack(struct outbox *o, int64_t seq)
 bool outbox_is_full(struct outbox *o)
 {
     pthread_mutex_lock(&o->lock);
-    bool full = o->window.num_bytes + o->inbox.num_bytes > o->options.max_bytes;
+    bool full = o->told_full = is_over_bound(o);
     pthread_mutex_unlock(&o->lock);
     return full;
 }

@@ -30,7 +30,8 @@ struct outbox_options {
     const char *dir;      /* of the journal; NULL = none */
     int64_t disk_bytes;   /* of the journal; beyond it memory fills */
     size_t segment_bytes; /* 0 = JOURNAL_SEGMENT_BYTES */
-    /* Something has changed that the owner may wait for: room, an end. Any thread; may be NULL. */
+    /* Something has changed that the owner may wait for: room, where outbox_is_full has said that
+     * there is none; an end. Any thread; may be NULL. Must not call back. */
     void (*wake)(void *arg);
     void *arg;
 };

@@ -26,13 +26,6 @@ static void wait_ms(struct outbox *o, pthread_cond_t *c, int64_t ms)
     pthread_cond_timedwait(c, &o->lock, &ts);
 }
 
-static void wake_owner(struct outbox *o)
-{
-    if (o->options.wake) {
-        o->options.wake(o->options.arg);
-    }
-}
-
 /* A note of our own, while the lock is held. */
 static void say(struct outbox *o, const char *text)
 {
@@ -182,15 +175,19 @@ static void refill(struct outbox *o)
 /* ---- threads ----------------------------------------------------------------------------------
  */
 
+/* The journal lacks something that somebody may yet ask for. */
+static bool lacks_some(const struct outbox *o)
+{
+    return o->spool && o->last_seq > o->written_seq && o->last_seq > o->acked_seq;
+}
+
 static bool can_write(const struct outbox *o)
 {
-    return o->spool && o->last_seq > o->written_seq && o->last_seq > o->acked_seq &&
-           (!o->failing || clock_mono_ms() >= o->retry_ms);
+    return lacks_some(o) && (!o->failing || clock_mono_ms() >= o->retry_ms);
 }
 
 static void keep_once(struct outbox *o, struct buf *records)
 {
-    size_t before = o->window.num_bytes + o->inbox.num_bytes;
     if (can_write(o)) {
         write_batch(o, records);
     }
@@ -205,9 +202,9 @@ static void keep_once(struct outbox *o, struct buf *records)
         spool_drop(o->spool, seq);
         pthread_mutex_lock(&o->lock);
     }
-    if (o->broken || (before > o->options.max_bytes &&
-                      o->window.num_bytes + o->inbox.num_bytes <= o->options.max_bytes)) {
-        wake_owner(o);
+    outbox_tell_room(o);
+    if (o->broken) {
+        outbox_wake_owner(o);
     }
 }
 
@@ -225,7 +222,7 @@ static void *keeper_main(void *arg)
     while (!o->stopping) {
         if (!has_work(o)) {
             int64_t left = o->retry_ms - clock_mono_ms();
-            bool retry = o->spool && o->failing && o->last_seq > o->written_seq;
+            bool retry = o->failing && lacks_some(o);
             wait_ms(o, &o->work, retry ? left > 0 ? left : 0 : -1);
         } else {
             keep_once(o, &records);

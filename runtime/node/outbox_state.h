@@ -50,6 +50,7 @@ struct outbox {
     bool failing; /* the journal takes nothing; true for ever without one */
     int64_t retry_ms;
     bool sync_due, sync_urgent;
+    bool told_full; /* the owner has heard so, and waits for room */
     bool broken;
     char why[512];
     bool interrupted, stopping, stopped;
@@ -58,6 +59,11 @@ struct outbox {
 struct parcel *outbox_new_parcel(int64_t seq, const void *body, size_t len);
 void outbox_push(struct parcels *list, struct parcel *p);
 struct parcel *outbox_pop(struct parcels *list);
+
+/* Both while the lock is held. */
+void outbox_wake_owner(struct outbox *o);
+/* Whoever has made room calls it: an owner that was told of none doesn't ask again by itself. */
+void outbox_tell_room(struct outbox *o);
 
 int outbox_start_disk(struct outbox *o, struct error *err);
 /* Writes what isn't written, syncs, ends both threads. */

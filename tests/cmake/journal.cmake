@@ -1,8 +1,14 @@
 # The journal of reports: its format, tandem-node's outbox on it, and what follows a killed node.
 tandem_test(journal_test ${CMAKE_SOURCE_DIR}/tests/unit/journal_test.c tandem_proto)
 tandem_fuzz(journal_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/journal_fuzz.c tandem_proto)
-tandem_test(outbox_test ${CMAKE_SOURCE_DIR}/tests/unit/outbox_test.c tandem_node)
-set_tests_properties(outbox_test PROPERTIES LABELS threads)
+add_library(outbox_bench STATIC ${CMAKE_SOURCE_DIR}/tests/unit/outbox_bench.c)
+target_link_libraries(outbox_bench PRIVATE tandem_flags PUBLIC tandem_node PkgConfig::CMOCKA)
+foreach(test outbox_test outbox_full_test)
+  tandem_test(${test} ${CMAKE_SOURCE_DIR}/tests/unit/${test}.c outbox_bench)
+  set_tests_properties(${test} PROPERTIES LABELS threads)
+endforeach()
+target_link_options(outbox_full_test PRIVATE
+  LINKER:--wrap=fs_write_all,--wrap=pthread_cond_wait)
 tandem_test(replay_test ${CMAKE_SOURCE_DIR}/tests/unit/replay_test.c tandem_server)
 find_program(PYTHON_WITH_GRPC python3 PATHS /usr/bin NO_DEFAULT_PATH)
 add_test(NAME node_kill_test
