@@ -5,6 +5,7 @@
 
 #include "plan/place_fill.h"
 #include "plan/place_layout.h"
+#include "plan/place_node.h"
 #include "plan/place_room.h"
 
 /* ---- is there room? ---- */
@@ -37,7 +38,7 @@ static void count_type(const struct free_map *m, const struct place_request *r,
     place_room_close(&whole);
 }
 
-static enum place_result result_of(const struct place_lack *lack)
+enum place_result place_lack_result(const struct place_lack *lack)
 {
     return lack->total_groups < lack->num_groups   ? PLACE_NEVER
            : lack->free_groups >= lack->num_groups ? PLACE_OK
@@ -45,9 +46,8 @@ static enum place_result result_of(const struct place_lack *lack)
                                                    : PLACE_FRAGMENTED;
 }
 
-/* Of a gang that may have any type: how near does a type come? */
-static bool is_nearer(enum place_result a, const struct place_lack *x, enum place_result b,
-                      const struct place_lack *y)
+bool place_lack_is_nearer(enum place_result a, const struct place_lack *x, enum place_result b,
+                          const struct place_lack *y)
 {
     if (a != b) {
         /* OK before fragmented before few before never. */
@@ -75,8 +75,8 @@ static enum place_result say_lack(const struct free_map *m, const struct place_r
         }
         struct place_lack here;
         count_type(m, r, l, t, &here);
-        enum place_result result = result_of(&here);
-        if (!found || is_nearer(result, &here, best, lack)) {
+        enum place_result result = place_lack_result(&here);
+        if (!found || place_lack_is_nearer(result, &here, best, lack)) {
             best = result;
             *lack = here;
             found = true;
@@ -97,6 +97,9 @@ bool place_fits(const struct free_map *m, const struct place_request *r)
     struct place_layout l;
     if (!place_layout_init(&l, r) || free_map_num(m) < l.num_ranks) {
         return false;
+    }
+    if (place_node_open(r)) {
+        return place_node_fits(m, r, &l);
     }
     for (int32_t t = 0; t < free_map_fabric(m)->num_types; t++) {
         if (free_map_num_type(m, t) < l.num_ranks || !place_room_suits(m, r, t)) {
@@ -184,6 +187,9 @@ enum place_result place_find(const struct free_map *m, const struct place_reques
         *lack = (struct place_lack){
             .need = INT32_MAX, .total = free_map_fabric(m)->num_devices, .type = r->type};
         return PLACE_NEVER;
+    }
+    if (place_node_open(r)) {
+        return place_node_find(m, r, &l, devices, score, lack);
     }
     return find(m, r, &l, devices, score) ? PLACE_OK : say_lack(m, r, &l, lack);
 }

@@ -1,6 +1,7 @@
 /* A gang's devices: which of the free ones, and which rank on which.
  *
- * Hard rules: all devices are of one type; a tensor group lies in one fast domain. Then, each
+ * Hard rules: all devices are of one type; a tensor group lies in one fast domain; where it is
+ * asked for, all devices lie on one node. Then, each
  * among equals of those before it: few expert groups leave a domain, few context groups, few
  * shards of hybrid sharding; neighbouring stages share a leaf; few leaves, few domains; little is
  * left broken up in the domains touched (best fit). PlacementScore says how far that came.
@@ -24,6 +25,7 @@ struct place_request {
     const char *type;         /* "any" or a type's name; borrowed */
     bool cpu_only;            /* the backend runs on CPU devices only */
     bool gpu_only;            /* ... on others only */
+    bool one_node;            /* all devices on one node: one host starts the gang */
     const char *const *nodes; /* allowed ones; borrowed; num_nodes 0 = all */
     size_t num_nodes;
     int64_t mem_bytes; /* a device with less is not used (0 = not known is); 0 = any */
@@ -38,7 +40,8 @@ enum place_result {
     PLACE_NEVER,      /* not even on the empty cluster */
 };
 
-/* Why not. Counts are of suitable devices. */
+/* Why not. Counts are of suitable devices; where one node has to have all, groups and largest are
+ * what one node has at most. */
 struct place_lack {
     int32_t need, free, total; /* devices; total: of the fabric, whether free or not */
     int32_t group;             /* devices that have to lie together in a domain */
@@ -47,7 +50,9 @@ struct place_lack {
     int32_t total_groups;      /* and how many on the empty cluster */
     int32_t largest; /* most free devices in one domain; num_largest domains have that many */
     int32_t num_largest;
-    const char *type; /* as asked */
+    const char *type;   /* as asked */
+    bool one_node;      /* has one to be found? */
+    int32_t node_total; /* then: the most that a node has, free or not */
 };
 
 /* Fills devices[num_ranks], by rank, and score. lack is filled where the result isn't PLACE_OK.

@@ -18,6 +18,11 @@ struct place_room {
     int32_t *own;        /* memory of the arrays where they aren't the map's */
 };
 
+/* Of what is free and what there is. */
+enum place_result place_lack_result(const struct place_lack *lack);
+/* Of a gang that may have any type: does x come nearer than y? */
+bool place_lack_is_nearer(enum place_result a, const struct place_lack *x, enum place_result b,
+                          const struct place_lack *y);
 /* Might type t do at all? */
 bool place_room_suits(const struct free_map *m, const struct place_request *r, int32_t type);
 /* whole: as if all devices were free (counts only: no devices can be listed). */

@@ -17,14 +17,15 @@ static int32_t domain_of(const struct scoring *s, int32_t data, int32_t stage, i
     return s->f->devices[s->devices[rank]].domain;
 }
 
-static bool tensor_groups_hold(const struct scoring *s)
+static bool hard_rules_hold(const struct scoring *s, bool one_node)
 {
     const struct fabric_device *d = s->f->devices;
     int16_t type = d[s->devices[0]].type;
     for (int32_t r = 0; r < s->l->num_ranks; r++) {
         int32_t first = r / s->l->tensor * s->l->tensor;
         if (d[s->devices[r]].type != type ||
-            d[s->devices[r]].domain != d[s->devices[first]].domain) {
+            d[s->devices[r]].domain != d[s->devices[first]].domain ||
+            (one_node && d[s->devices[r]].node != d[s->devices[0]].node)) {
             return false;
         }
     }
@@ -119,7 +120,7 @@ bool place_score(const struct fabric *f, const struct place_request *r, const in
     struct place_layout l;
     ASSERT(place_layout_init(&l, r));
     struct scoring s = {f, &l, devices};
-    if (!tensor_groups_hold(&s)) {
+    if (!hard_rules_hold(&s, r->one_node)) {
         return false;
     }
     placement_score__init(score);

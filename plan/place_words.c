@@ -39,9 +39,19 @@ void place_lack_words(const struct place_lack *lack, enum place_result result, c
     } else if (result == PLACE_NEVER && lack->total < lack->need) {
         snprintf(out, size, "needs %d device%s%s, the cluster has %d", lack->need,
                  lack->need == 1 ? "" : "s", type, lack->total);
+    } else if (result == PLACE_NEVER && lack->one_node && lack->node_total < lack->need) {
+        snprintf(out, size, "needs %d devices%s on one node, no node has more than %d", lack->need,
+                 type, lack->node_total);
     } else if (result == PLACE_NEVER) {
-        snprintf(out, size, "needs %s%s, the cluster has room for %d", groups, type,
-                 lack->total_groups);
+        snprintf(out, size, "needs %s%s%s, %s has room for %d", groups,
+                 lack->one_node ? " of one node" : "", type,
+                 lack->one_node ? "a node" : "the cluster", lack->total_groups);
+    } else if (lack->one_node && lack->largest < lack->need) {
+        snprintf(out, size, "fragmented: needs %d devices%s on one node, has at most %d on one",
+                 lack->need, type, lack->largest);
+    } else if (lack->one_node) {
+        snprintf(out, size, "fragmented: needs %s of one node%s, has at most %d x %d", groups, type,
+                 lack->free_groups, lack->group);
     } else if (lack->free_groups > 0) {
         snprintf(out, size, "fragmented: needs %s%s, has %d x %d", groups, type, lack->free_groups,
                  lack->group);

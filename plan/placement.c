@@ -118,11 +118,19 @@ static int refuse(const Plan *plan, const struct fabric *f, const struct place_r
                          "resources.devices: %lld wanted, %s has %d%s%s%s%s", wanted, where,
                          lack->total, type, before, near, after);
     }
-    return error_set(err, ERR_FAILED_PRECONDITION,
-                     "parallel.tensor: %d x %d devices wanted, each %d in one fast domain; %s has "
-                     "room for %d x %d%s%s%s%s",
-                     lack->num_groups, lack->group, lack->group, where, lack->total_groups,
-                     lack->group, type, before, near, after);
+    if (lack->one_node && lack->node_total < lack->need) {
+        return error_set(err, ERR_UNIMPLEMENTED,
+                         "resources.devices: %lld GPUs%s wanted, no node of %s has more than %d: a "
+                         "gang on more than one host is not built yet%s%s%s",
+                         wanted, r->type && strcmp(r->type, "any") != 0 ? type : "", where,
+                         lack->node_total, before, near, after);
+    }
+    return error_set(
+        err, ERR_FAILED_PRECONDITION,
+        "parallel.tensor: %d x %d devices wanted, each %d in one fast domain; %s%s has "
+        "room for %d x %d%s%s%s%s",
+        lack->num_groups, lack->group, lack->group, lack->one_node ? "a node of " : "", where,
+        lack->total_groups, lack->group, type, before, near, after);
 }
 
 /* ---- which devices ---- */

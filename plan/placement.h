@@ -34,7 +34,7 @@ int placement_check_memory(const Plan *plan, const struct fabric *f, struct erro
  * as many as the gang has; what is in there then is of no use. */
 int placement_refuse_old(const struct free_map *m, const struct place_request *r, int32_t *devices,
                          struct error *err);
-/* Restricts r to the node whose GPUs a job can be started on. */
+/* Restricts r to one node, and to that whose GPUs a job can be started on, if that is known. */
 int placement_use_gpu_node(struct place_request *r, const struct plan_input *in, struct error *err);
 /* Do the devices suit the backend? GPUs of more than one node are noted as not built, or refused.
  */

@@ -43,10 +43,12 @@ static bool names_node(const struct place_request *r, const char *node)
     return r->num_nodes == 0;
 }
 
-/* A job that is to be started on GPUs finds them on the one host that is reached. */
+/* A job that is to be started on GPUs finds them on one host: the one that is reached, if that is
+ * known. */
 int placement_use_gpu_node(struct place_request *r, const struct plan_input *in, struct error *err)
 {
-    if (!r->gpu_only || in->unbuilt || !in->gpu_node) {
+    r->one_node = r->gpu_only && !in->unbuilt;
+    if (!r->one_node || !in->gpu_node) {
         return 0;
     }
     if (!names_node(r, in->gpu_node)) {

@@ -14,12 +14,16 @@ static const char *type_of(const DeviceInfo *device)
     return device->type ? device->type : "cpu";
 }
 
+struct device_num {
+    int64_t all, of_node; /* of_node: of the node that has most */
+};
+
 /* Of the nodes that the job may use; only: one of them, NULL = all. */
-static int64_t num_devices(const ClusterSpec *cluster, const ResourcesSpec *r, bool cpu,
-                           const char *only)
+static struct device_num num_devices(const ClusterSpec *cluster, const ResourcesSpec *r, bool cpu,
+                                     const char *only)
 {
     struct name_table wanted = {0};
-    int64_t num = 0;
+    struct device_num num = {0};
     bool all = !r || r->n_nodes == 0;
     for (size_t i = 0; !all && i < r->n_nodes; i++) {
         name_table_add(&wanted, r->nodes[i]);
@@ -28,10 +32,12 @@ static int64_t num_devices(const ClusterSpec *cluster, const ResourcesSpec *r, b
         const NodeInfo *node = cluster->nodes[i];
         bool allowed = (all || name_table_find(&wanted, node->name) >= 0) &&
                        (!only || strcmp(node->name, only) == 0);
-        size_t num_here = allowed ? node->n_devices : 0;
-        for (size_t j = 0; j < num_here; j++) {
-            num += (strcmp(type_of(node->devices[j]), "cpu") == 0) == cpu;
+        int64_t num_here = 0;
+        for (size_t j = 0; allowed && j < node->n_devices; j++) {
+            num_here += (strcmp(type_of(node->devices[j]), "cpu") == 0) == cpu;
         }
+        num.all += num_here;
+        num.of_node = num_here > num.of_node ? num_here : num.of_node;
     }
     name_table_free(&wanted);
     return num;
@@ -116,8 +122,9 @@ static bool wants_gpu(const Plan *plan, const struct plan_input *in)
     if (r && r->type && strcmp(r->type, "any") != 0) {
         return strcmp(r->type, "cpu") != 0;
     }
-    int64_t num_gpu = num_devices(in->cluster, r, false, gpu_node(in));
-    int64_t num_cpu = num_devices(in->cluster, r, true, NULL), wanted = plan->mesh->num_ranks;
+    struct device_num gpus = num_devices(in->cluster, r, false, gpu_node(in));
+    int64_t num_gpu = in->unbuilt ? gpus.all : gpus.of_node;
+    int64_t num_cpu = num_devices(in->cluster, r, true, NULL).all, wanted = plan->mesh->num_ranks;
     return num_gpu >= wanted || (num_cpu < wanted && num_gpu > num_cpu);
 }
 

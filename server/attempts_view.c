@@ -92,8 +92,9 @@ static struct place_request place_of(struct controller *c, struct job *j, bool w
     /* The backend was chosen when the job came; a job of an older version has none. */
     const struct topology *t = controller_topology(c);
     r.cpu_only = !r.gpu_only;
+    r.one_node = r.gpu_only; /* all that a launcher reaches is one host's */
     if (r.gpu_only && t->gpu_node) {
-        r.nodes = &t->gpu_node; /* all that a launcher reaches; others are refused at submit */
+        r.nodes = &t->gpu_node; /* others are refused at submit */
         r.num_nodes = 1;
     }
     return r;

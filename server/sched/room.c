@@ -3,22 +3,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Devices first to end - 1 are a domain. */
-static void add_cells(struct room *r, int32_t first, int32_t end)
+/* Devices first to end - 1 are a domain, or a node's part of one. sums: by type, where a type's
+ * groups are counted; -1 = nowhere yet. */
+static void add_cells(struct room_grid *g, const struct fabric *f, int32_t first, int32_t end,
+                      int32_t *sums)
 {
-    int32_t cells[FABRIC_MAX_TYPES], had = r->num_cells;
+    int32_t cells[FABRIC_MAX_TYPES], had = g->num_cells;
     memset(cells, -1, sizeof cells);
     for (int32_t d = first; d < end; d++) {
-        int16_t type = r->f->devices[d].type;
+        int16_t type = f->devices[d].type;
         if (cells[type] < 0) {
-            cells[type] = r->num_cells;
-            r->cells[r->num_cells++] =
-                (struct room_cell){.first = first, .num = end - first, .type = type};
+            sums[type] = sums[type] < 0 ? g->num_sums++ : sums[type];
+            cells[type] = g->num_cells;
+            g->cells[g->num_cells++] = (struct room_cell){
+                .first = first, .num = end - first, .type = type, .sum = sums[type]};
         }
-        r->cell_of[d] = cells[type];
+        g->cell_of[d] = cells[type];
     }
-    for (int32_t i = had; i < r->num_cells; i++) {
-        r->cells[i].is_mixed = r->num_cells - had > 1;
+    for (int32_t i = had; i < g->num_cells; i++) {
+        g->cells[i].is_mixed = g->num_cells - had > 1;
+    }
+}
+
+static void make_grid(struct room_grid *g, const struct fabric *f, bool by_node)
+{
+    size_t n = (size_t)f->num_devices + 1;
+    int32_t sums[FABRIC_MAX_TYPES], first = 0;
+    g->cell_of = malloc(n * sizeof *g->cell_of);
+    g->cells = malloc(n * sizeof *g->cells);
+    ASSERT(g->cell_of && g->cells);
+    memset(sums, -1, sizeof sums);
+    for (int32_t d = 1; d <= f->num_devices; d++) {
+        bool ends = d == f->num_devices;
+        bool next_node = !ends && by_node && f->devices[d].node != f->devices[first].node;
+        if (ends || next_node || f->devices[d].domain != f->devices[first].domain) {
+            add_cells(g, f, first, d, sums);
+            first = d;
+        }
+        if (next_node) {
+            memset(sums, -1, sizeof sums);
+        }
     }
 }
 
@@ -26,24 +50,21 @@ void room_init(struct room *r, const struct fabric *f)
 {
     *r = (struct room){.f = f};
     size_t n = (size_t)f->num_devices + 1;
-    r->cell_of = malloc(n * sizeof *r->cell_of);
+    make_grid(&r->wide, f, false);
+    make_grid(&r->narrow, f, true);
     r->num = malloc(n * sizeof *r->num);
-    r->cells = malloc(n * sizeof *r->cells);
-    ASSERT(r->cell_of && r->num && r->cells);
-    int32_t first = 0;
-    for (int32_t d = 1; d <= f->num_devices; d++) {
-        if (d == f->num_devices || f->devices[d].domain != f->devices[first].domain) {
-            add_cells(r, first, d);
-            first = d;
-        }
-    }
+    r->groups = malloc(n * sizeof *r->groups);
+    ASSERT(r->num && r->groups);
 }
 
 void room_deinit(struct room *r)
 {
-    free(r->cell_of);
+    free(r->wide.cell_of);
+    free(r->wide.cells);
+    free(r->narrow.cell_of);
+    free(r->narrow.cells);
     free(r->num);
-    free(r->cells);
+    free(r->groups);
 }
 
 /* Without the instruction, which not every processor has. Source: Hacker's Delight, 5-1. */
@@ -80,10 +101,13 @@ static void add_each(struct room *r, const uint64_t *bits, const struct room_cel
 
 void room_start(struct room *r, const struct want *w, const uint64_t *bits)
 {
+    const struct room_grid *g = w->one_node ? &r->narrow : &r->wide;
     r->want = w;
-    memset(r->num, 0, (size_t)r->num_cells * sizeof *r->num);
-    memset(r->groups, 0, sizeof r->groups);
-    if (w->num_suits < r->num_cells) {
+    r->grid = g;
+    r->most = 0;
+    memset(r->num, 0, (size_t)g->num_cells * sizeof *r->num);
+    memset(r->groups, 0, (size_t)g->num_sums * sizeof *r->groups);
+    if (w->num_suits < g->num_cells) {
         for (int32_t i = 0; i <= r->f->num_devices / 64; i++) {
             for (uint64_t word = bits[i] & w->suits[i]; word; word &= word - 1) {
                 room_add(r, i * 64 + __builtin_ctzll(word));
@@ -94,38 +118,44 @@ void room_start(struct room *r, const struct want *w, const uint64_t *bits)
     /* Mostly a power of two: a division a cell would be most of the work. */
     bool is_power = (w->tensor & (w->tensor - 1)) == 0;
     int32_t shift = __builtin_ctz((uint32_t)w->tensor);
-    for (int32_t i = 0; i < r->num_cells; i++) {
-        const struct room_cell *c = &r->cells[i];
+    for (int32_t i = 0; i < g->num_cells; i++) {
+        const struct room_cell *c = &g->cells[i];
         if (c->is_mixed) {
             add_each(r, bits, c);
         } else {
             r->num[i] = count_bits(bits, w->suits, c->first, c->num);
-            r->groups[c->type] += is_power ? r->num[i] >> shift : r->num[i] / w->tensor;
+            r->groups[c->sum] += is_power ? r->num[i] >> shift : r->num[i] / w->tensor;
         }
     }
+    r->most = -1;
 }
 
 void room_add(struct room *r, int32_t device)
 {
     if (want_suits(r->want, device)) {
-        int32_t num = ++r->num[r->cell_of[device]];
-        r->groups[r->f->devices[device].type] += num % r->want->tensor == 0;
+        int32_t cell = r->grid->cell_of[device], num = ++r->num[cell];
+        int32_t *groups = &r->groups[r->grid->cells[cell].sum];
+        *groups += num % r->want->tensor == 0;
+        r->most = r->most >= 0 && *groups > r->most ? *groups : r->most;
     }
 }
 
 void room_drop(struct room *r, int32_t device)
 {
     if (want_suits(r->want, device)) {
-        int32_t num = r->num[r->cell_of[device]]--;
-        r->groups[r->f->devices[device].type] -= num % r->want->tensor == 0;
+        int32_t cell = r->grid->cell_of[device], num = r->num[cell]--;
+        int32_t *groups = &r->groups[r->grid->cells[cell].sum];
+        r->most = num % r->want->tensor == 0 && *groups == r->most ? -1 : r->most;
+        *groups -= num % r->want->tensor == 0;
     }
 }
 
-int32_t room_size(const struct room *r)
+int32_t room_size(struct room *r)
 {
-    int32_t most = 0;
-    for (int32_t i = 0; i < r->f->num_types; i++) {
-        most = r->groups[i] > most ? r->groups[i] : most;
+    bool known = r->most >= 0;
+    r->most = known ? r->most : 0;
+    for (int32_t i = 0; !known && i < r->grid->num_sums; i++) {
+        r->most = r->groups[i] > r->most ? r->groups[i] : r->most;
     }
-    return most * r->want->tensor;
+    return r->most * r->want->tensor;
 }

@@ -135,7 +135,8 @@ static uint64_t hash_of(const struct place_request *r, int64_t mem_bytes)
 {
     uint64_t h = mix_text(0xcbf29ce484222325u, type_of(r));
     h = mix(h, (uint64_t)mem_bytes);
-    h = mix(h, (uint64_t)tensor_of(r) << 2 | (uint64_t)r->cpu_only << 1 | r->gpu_only);
+    h = mix(h, (uint64_t)tensor_of(r) << 3 | (uint64_t)r->one_node << 2 |
+                   (uint64_t)r->cpu_only << 1 | r->gpu_only);
     h = mix(h, (uint64_t)r->capability);
     for (size_t i = 0; i < r->num_nodes; i++) {
         h = mix_text(h, r->nodes[i]);
@@ -146,7 +147,7 @@ static uint64_t hash_of(const struct place_request *r, int64_t mem_bytes)
 static bool same(const struct want *w, const struct place_request *r, int64_t mem_bytes)
 {
     if (w->num_nodes != r->num_nodes || w->mem_bytes != mem_bytes || w->tensor != tensor_of(r) ||
-        w->cpu_only != r->cpu_only || w->gpu_only != r->gpu_only ||
+        w->cpu_only != r->cpu_only || w->gpu_only != r->gpu_only || w->one_node != r->one_node ||
         w->capability != r->capability || strcmp(w->type, type_of(r)) != 0) {
         return false;
     }
@@ -184,6 +185,7 @@ static struct want *want_new(const struct fabric *f, const struct place_request 
     w->num_nodes = r->num_nodes;
     w->cpu_only = r->cpu_only;
     w->gpu_only = r->gpu_only;
+    w->one_node = r->one_node;
     w->mem_bytes = mem_bytes;
     w->tensor = tensor_of(r);
     w->capability = r->capability;

@@ -1,6 +1,6 @@
-/* What a gang wants, apart from its size: the devices that suit it, and how many of them have to
- * lie together in a fast domain. Jobs that want the same share one; whether a size fits is found
- * out once for all of them. */
+/* What a gang wants, apart from its size: the devices that suit it, how many of them have to
+ * lie together in a fast domain, and whether all on one node. Jobs that want the same share one;
+ * whether a size fits is found out once for all of them. */
 #ifndef TANDEM_SERVER_SCHED_WANT_H
 #define TANDEM_SERVER_SCHED_WANT_H
 
@@ -27,7 +27,7 @@ struct want {
     char *type;
     char **nodes;
     size_t num_nodes;
-    bool cpu_only, gpu_only;
+    bool cpu_only, gpu_only, one_node;
     int64_t mem_bytes; /* a size that some device has, or INT64_MAX */
     int32_t tensor, capability;
 

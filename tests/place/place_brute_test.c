@@ -262,10 +262,70 @@ static void no_way_is_better_than_the_one_found(void **state)
     }
 }
 
+/* ---- on one node ---- */
+
+/* What is promised where all devices lie on one node, by what is proven of gangs that may use one
+ * node alone. */
+static void try_one_node(uint64_t seed, int *placed)
+{
+    struct place_case c;
+    int32_t devices[RANKS_MAX], there[RANKS_MAX];
+    struct place_lack lack;
+    PlacementScore score, best = {0}, given;
+    bool can = false, ever = false;
+    draw(&c, seed);
+    struct free_map *empty = free_map_new(c.f);
+    for (int32_t n = 0; n < c.f->num_nodes; n++) {
+        struct place_request here = c.r;
+        bool allowed = c.r.num_nodes == 0;
+        for (size_t i = 0; i < c.r.num_nodes; i++) {
+            allowed |= strcmp(c.r.nodes[i], c.f->nodes[n].name) == 0;
+        }
+        here.nodes = &c.f->nodes[n].name;
+        here.num_nodes = 1;
+        ever |= allowed && place_fits(empty, &here);
+        if (allowed && place_find(c.m, &here, there, &score, NULL) == PLACE_OK) {
+            best = !can || place_score_compare(&score, &best) < 0 ? score : best;
+            can = true;
+        }
+    }
+    c.r.one_node = true;
+    enum place_result result = place_find(c.m, &c.r, devices, &score, &lack);
+    if (can != (result == PLACE_OK) || place_fits(c.m, &c.r) != can ||
+        (!can && ever != (result != PLACE_NEVER))) {
+        fail_msg("seed %llu on one node: place_find says %d, there is %s place",
+                 (unsigned long long)seed, result, can ? "a" : "no");
+    }
+    if (can) {
+        for (int32_t i = 1; i < c.r.data * c.r.pipeline * c.r.context * c.r.tensor; i++) {
+            assert_int_equal(c.f->devices[devices[i]].node, c.f->devices[devices[0]].node);
+        }
+        assert_int_equal(place_score_compare(&score, &best), 0);
+        assert_true(place_score(c.f, &c.r, devices, c.m, &given));
+        assert_int_equal(place_score_compare(&score, &given), 0);
+        ++*placed;
+    } else {
+        assert_true(lack.need > 0);
+    }
+    free_map_free(empty);
+    end(&c);
+}
+
+static void a_gang_of_one_node_gets_the_best_of_them(void **state)
+{
+    (void)state;
+    int placed = 0, num = effort(50000, 8000, 800);
+    for (int seed = 1; seed <= num; seed++) {
+        try_one_node((uint64_t)seed, &placed);
+    }
+    assert_true(placed > num / 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_way_is_better_than_the_one_found),
+        cmocka_unit_test(a_gang_of_one_node_gets_the_best_of_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,18 +30,25 @@ bool rules_suits(const struct fabric *f, const struct place_request *r, int32_t 
     return named;
 }
 
-/* Free suitable ones of a type, and the tensor groups that its domains have room for. */
+/* Free suitable ones of a type, and the tensor groups that its domains have room for, or those of
+ * the node that has room for most. */
 static void count(const struct fabric *f, const struct place_request *r, const bool *free,
                   int16_t type, int32_t *devices, int32_t *groups)
 {
     *devices = *groups = 0;
-    for (int32_t d = 0; d < f->num_devices;) {
-        int32_t domain = f->devices[d].domain, room = 0;
-        for (; d < f->num_devices && f->devices[d].domain == domain; d++) {
+    for (int32_t d = 0, on_node = 0; d < f->num_devices;) {
+        int32_t first = d, room = 0;
+        for (; d < f->num_devices && f->devices[d].domain == f->devices[first].domain &&
+               !(r->one_node && f->devices[d].node != f->devices[first].node);
+             d++) {
             room += free[d] && f->devices[d].type == type && rules_suits(f, r, d);
         }
+        bool same_node = first > 0 && f->devices[first - 1].node == f->devices[first].node;
+        on_node = room / group_size(r) + (same_node ? on_node : 0);
         *devices += room;
-        *groups += room / group_size(r);
+        *groups = !r->one_node        ? *groups + room / group_size(r)
+                  : on_node > *groups ? on_node
+                                      : *groups;
     }
 }
 
@@ -78,7 +85,7 @@ bool rules_placed(const struct fabric *f, const struct place_request *r, const i
         const struct fabric_device *d = &f->devices[devices[i]],
                                    *first = &f->devices[devices[i - i % group_size(r)]];
         if (!rules_suits(f, r, devices[i]) || d->type != f->devices[devices[0]].type ||
-            d->domain != first->domain) {
+            d->domain != first->domain || (r->one_node && d->node != f->devices[devices[0]].node)) {
             return false;
         }
     }

@@ -231,14 +231,50 @@ static void a_gang_of_gpus_lies_on_one_node(void **state)
     plan_case_cluster(c, 2, 4, 8, 0);
     be_gpus(8, "h100");
     c->layout.data = 8;
-    plan_case_refused(c, "resources.devices: 8 GPUs on more than one node: a gang on more than one "
-                         "host is not built yet");
+    plan_case_refused(c,
+                      "resources.devices: 8 GPUs wanted, no node of the cluster has more than 4: "
+                      "a gang on more than one host is not built yet; parallel.data: 4 fits");
     c->input.unbuilt = &none;
     Plan *p = plan_case_build(c);
     struct error err = {0};
     assert_int_equal(p->n_unbuilt, 1);
     assert_int_equal(plan_check_built(p, &err), -1);
     plan__free_unpacked(p, NULL);
+}
+
+/* Four are free, two on each node: it waits. One that has a place gets it on one node. */
+static void a_gang_of_gpus_waits_for_a_node_of_its_own(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 2, 4, 8, 0);
+    be_gpus(8, "h100");
+    c->layout.data = 4;
+    for (int i = 0; i < 8; i++) {
+        c->devices[i].has_job_id = i % 4 < 2;
+        c->devices[i].job_id = i % 4 < 2 ? 7 : 0;
+    }
+    plan_case_refused(c, "4 of them are free, but fragmented: needs 4 devices on one node, has at "
+                         "most 2 on one");
+    c->devices[4].job_id = c->devices[5].job_id = 0;
+    Plan *p = plan_case_build(c);
+    for (int i = 0; i < 4; i++) {
+        assert_string_equal(p->placement[i]->node, "node1");
+    }
+    plan__free_unpacked(p, NULL);
+}
+
+/* Enough GPUs, but on two nodes: where CPU devices are enough the job needn't say so. */
+static void gpus_of_two_nodes_are_not_enough_for_auto(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 2, 6, 8, 0);
+    for (int i = 0; i < 12; i++) {
+        c->devices[i].type = (char *)(i % 6 < 2 ? "h100" : "cpu");
+    }
+    c->layout.data = 4;
+    chosen("cpu", "fp32");
+    c->layout.data = 2;
+    chosen("cuda", "bf16");
 }
 
 /* Of a server only its own host's GPUs are reached, whatever the cluster has. */
@@ -397,6 +433,8 @@ int main(void)
         T(older_cards_are_passed_over),
         T(more_gpus_than_there_are_are_refused),
         T(a_gang_of_gpus_lies_on_one_node),
+        T(a_gang_of_gpus_waits_for_a_node_of_its_own),
+        T(gpus_of_two_nodes_are_not_enough_for_auto),
         T(the_servers_own_gpus_are_used),
         T(given_devices_have_to_suit_the_backend),
         T(a_received_plan_says_what_to_compute_with),

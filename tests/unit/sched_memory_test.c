@@ -47,6 +47,7 @@ static void submit(struct history *h)
     j->tenant = (int32_t)draw(h, (uint64_t)c->num_tenants);
     j->place.type = types[draw(h, 5)];
     j->place.gpu_only = draw(h, 4) == 0;
+    j->place.one_node = draw(h, 4) == 0;
     j->place.mem_bytes = draw(h, 4) == 0 ? (int64_t)draw(h, 100000000000) : 0;
     j->limit_ms = draw(h, 2) ? (int64_t)draw(h, 60 * MINUTE_MS) : 0;
     j->ready = draw(h, 8) != 0;

@@ -63,6 +63,55 @@ static void a_job_without_a_reservation_may_start_when_others_that_are_enough_en
     case_free(c);
 }
 
+/* Eight are free, four on each of two nodes: nobody reaches two nodes at once. When job 1 is over
+ * there is a node for it. */
+static void a_gang_of_one_node_waits_for_a_node(void **state)
+{
+    (void)state;
+    struct sched_case *c = case_new(2);
+    c->options.preemption = false;
+    case_run(c, 1, 0, 0, 4)->end_ms = c->now_ms + MINUTE_MS;
+    case_run(c, 2, 0, 12, 4);
+    case_job(c, 3, 0, 8, 1)->place.one_node = true;
+    case_job(c, 4, 0, 12, 1)->place.one_node = true;
+    struct sched_reason why;
+    case_pass(c);
+    assert_null(case_start(c, 3));
+    assert_string_equal(case_why(c, 3, &why),
+                        "fragmented: needs 8 devices on one node, has at most 4 on one");
+    assert_int_equal(why.may_start_ms, c->now_ms + MINUTE_MS);
+    assert_string_equal(case_why(c, 4, &why),
+                        "needs 12 devices on one node, no node has more than 8");
+    assert_true(why.may_start_ms == SCHED_NEVER);
+    case_gone(c, 1, false);
+    case_pass(c);
+    const struct sched_decision *start = case_start(c, 3);
+    assert_non_null(start);
+    for (int i = 0; i < 8; i++) {
+        assert_true(start->devices[i] < 8);
+    }
+    case_free(c);
+}
+
+/* Stopping job 2 alone would make eight free on two nodes, and no room. */
+static void a_victim_of_a_gang_of_one_node_makes_a_node_free(void **state)
+{
+    (void)state;
+    struct sched_case *c = case_new(3);
+    case_run(c, 1, 0, 0, 4);
+    case_run(c, 2, 0, 8, 4);
+    case_run(c, 3, 0, 20, 4);
+    case_job(c, 4, 5, 8, 1)->place.one_node = true;
+    case_pass(c);
+    assert_int_equal(case_count(c, SCHED_STOP), 1);
+    const struct sched_decision *claim = case_claim(c, 4);
+    assert_non_null(claim);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(claim->set->device[i] / 8, claim->set->device[0] / 8);
+    }
+    case_free(c);
+}
+
 static void a_size_that_never_fits_is_said_to_be_too_large(void **state)
 {
     (void)state;
@@ -179,6 +228,8 @@ int main(void)
         cmocka_unit_test(devices_that_are_free_but_not_together_are_called_fragmented),
         cmocka_unit_test(too_few_free_devices_are_counted_and_drained_ones_named),
         cmocka_unit_test(a_job_without_a_reservation_may_start_when_others_that_are_enough_end),
+        cmocka_unit_test(a_gang_of_one_node_waits_for_a_node),
+        cmocka_unit_test(a_victim_of_a_gang_of_one_node_makes_a_node_free),
         cmocka_unit_test(a_size_that_never_fits_is_said_to_be_too_large),
         cmocka_unit_test(a_job_waits_for_those_that_stop_for_it),
         cmocka_unit_test(jobs_of_others_are_not_named),
