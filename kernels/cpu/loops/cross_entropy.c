@@ -30,14 +30,21 @@ static double store_exp(real *out, const real *x, int64_t v, real max)
     double total = 0;
     for (int64_t begin = 0; begin < v; begin += SUM_BLOCK) {
         int64_t end = min_i64(v, begin + SUM_BLOCK);
-        real sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = begin; i < end; i++) {
-            real p = exp_real(x[i] - max);
-            out[i] = p;
-            sum += p;
+        real lane[SUM_LANES] = {0};
+        int64_t i = begin;
+        for (; i + SUM_LANES <= end; i += SUM_LANES) {
+#pragma omp simd
+            for (int64_t j = 0; j < SUM_LANES; j++) {
+                real p = exp_real(x[i + j] - max);
+                out[i + j] = p;
+                lane[j] += p;
+            }
         }
-        total += (double)sum;
+        for (; i < end; i++) {
+            out[i] = exp_real(x[i] - max);
+            lane[i % SUM_LANES] += out[i];
+        }
+        total += add_lanes(lane);
     }
     return total;
 }
