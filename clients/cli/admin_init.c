@@ -18,7 +18,6 @@
 #include "clients/cli/admin.h"
 #include "clients/cli/args.h"
 #include "clients/cli/cert.h"
-#include "clients/cli/verbs.h"
 
 enum {
     MAX_HOSTS = 64,

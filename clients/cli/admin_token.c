@@ -1,7 +1,5 @@
 /* tandem admin token ls|create|rotate|revoke */
 #include <stdio.h>
-
-#include "base/clock.h"
 #include "clients/cli/admin.h"
 #include "clients/cli/args.h"
 #include "clients/cli/collect.h"

@@ -3,7 +3,6 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
-#include "base/fs.h"
 #include "clients/cli/args.h"
 #include "clients/cli/follow.h"
 #include "clients/cli/human.h"

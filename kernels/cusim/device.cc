@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include <map>
-
-#include "kernels/cusim/control.h"
 #include "kernels/cusim/machine.h"
 #include "kernels/cusim/memory.h"
 #include "kernels/cusim/stream.h"

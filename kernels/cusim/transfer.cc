@@ -2,8 +2,6 @@
  * returns, to the host it has arrived before the call returns; cusim_counted says how often. */
 #include <stdlib.h>
 #include <string.h>
-
-#include "kernels/cusim/control.h"
 #include "kernels/cusim/memory.h"
 #include "kernels/cusim/stream.h"
 #include "kernels/cusim/tsan.h"

@@ -1,6 +1,4 @@
 #include "kernels/host/pool.h"
-
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

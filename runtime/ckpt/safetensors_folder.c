@@ -1,7 +1,6 @@
 #include "runtime/ckpt/safetensors.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

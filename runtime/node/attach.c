@@ -1,6 +1,4 @@
 #include "runtime/node/attach.h"
-
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "proto/rpc_client.h"

@@ -1,7 +1,6 @@
 #include "runtime/node/gang.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/log.h"
 #include "plan/plan.h"
 #include "runtime/comm/comm_host.h"

@@ -4,7 +4,6 @@
  *
  * Threads: main (the rank: everything but what follows), one each that sums gradients, gathers
  * weights and writes checkpoints, the kernels' workers, and on GPUs NCCL's watchdog. */
-#include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>

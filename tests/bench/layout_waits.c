@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "kernels/host/stream.h"
-#include "runtime/comm/comm_host_group.h"
 #include "runtime/parallel/store.h"
 
 /* Threads that compute call store_begin_step, the streams' own never do. */

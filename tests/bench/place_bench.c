@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "plan/cluster.h"
 #include "plan/place.h"
-#include "proto/text.h"
 
 static const struct {
     const char *name;

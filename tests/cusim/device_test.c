@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include "kernels/cuda/device.h"
-#include "kernels/plugin.h"
 #include "tests/cusim/right.h"
 
 static struct device *dev;

@@ -5,8 +5,6 @@
 #include <cmocka.h>
 
 #include "tests/fault/attach_bench.h"
-
-#include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>

@@ -10,7 +10,6 @@
 #include "plan/cluster.h"
 #include "plan/fabric.h"
 #include "plan/free_map.h"
-#include "proto/text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

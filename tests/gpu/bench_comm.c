@@ -1,7 +1,6 @@
 /* Communicators of the plug-in (NCCL) between processes that all take device 0: every call once,
  * with its values, and how long a large one takes. NCCL refuses two ranks on one GPU; a simulated
  * one is each process's own. */
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,8 +7,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#include "plan/memory.h"
 #include "tests/effort.h"
 #include "tests/parallel/process_gang.h"
 

@@ -3,12 +3,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-#include "kernels/kernels.h"
 #include "rounding.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/parallel/store.h"

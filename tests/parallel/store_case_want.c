@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "plan/pieces.h"
 
 /* ---- table ----------------------------------------------------------------------------------- */
 

@@ -1,6 +1,4 @@
 #include "tests/sim/sim_admin.h"
-
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,4 @@
 #include "tests/sim/sim_check.h"
-
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

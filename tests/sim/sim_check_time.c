@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "server/attempts_view.h"
-#include "server/job.h"
 #include "server/store/usage_rows.h"
 #include "tests/sim/sim_check.h"
 #include "tests/sim/sim_client.h"

@@ -3,13 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "plan/plan.h"
 #include "proto/text.h"
 #include "server/job.h"
 #include "server/msg.h"
 #include "tests/sim/sim_call.h"
-#include "tests/sim/sim_check.h"
 #include "tests/sim/sim_server.h"
 
 #define ANSWER_US 5000000

@@ -7,7 +7,6 @@
 #include "proto/text.h"
 #include "server/msg.h"
 #include "tests/sim/sim_node_private.h"
-#include "tests/sim/sim_server.h"
 
 #define FIRST_PID 1000
 #define FIRST_LEASE_US ((int64_t)30 * 60 * 1000000)

@@ -1,5 +1,4 @@
 /* The job files of the simulation's users, and what a probe finds. */
-#include <stdio.h>
 #include <string.h>
 
 #include "proto/text.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "proto/text.h"
-#include "server/msg.h"
 #include "tests/sim/sim_check.h"
 #include "tests/sim/sim_client.h"
 #include "tests/sim/sim_node.h"

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "base/rng.h"
 #include "model/config.h"
 #include "runtime/ckpt/safetensors.h"
 #include "tests/effort.h"

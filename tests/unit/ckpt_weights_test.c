@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "model/config.h"
 #include "runtime/ckpt/ckpt.h"
 #include "runtime/ckpt/safetensors.h"
 #include "tests/unit/ckpt_fixture.h"

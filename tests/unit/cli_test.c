@@ -1,6 +1,5 @@
 /* What the command line prints and reads, without a server. */
 #include <limits.h>
-#include <locale.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

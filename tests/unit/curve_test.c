@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/rng.h"

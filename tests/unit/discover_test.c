@@ -2,7 +2,6 @@
  * library of the tests' own in place of NVIDIA's. */
 #include <sched.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -16,7 +16,6 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/fs.h"
 #include "plan/device_faults.h"
 #include "runtime/link/link.h"
 #include "runtime/node/health.h"

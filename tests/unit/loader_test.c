@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "runtime/data/formats.h"
 #include "runtime/data/loader.h"
 
 #define VOCAB 65536

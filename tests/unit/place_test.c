@@ -9,8 +9,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#include "plan/mesh.h"
 #include "plan/place_layout.h"
 #include "plan/placement.h"
 #include "tests/unit/fabric_case.h"

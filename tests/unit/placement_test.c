@@ -1,6 +1,5 @@
 /* Placement as a part of the plan: found or given, its axis groups, and what is said where there is
  * no place. */
-#include "plan/placement.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,13 +7,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "plan/cluster.h"
-#include "plan/memory.h"
 #include "plan_case.h"
 
 static struct plan_case *c;

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +13,6 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "plan/layout_rules.h"
-#include "plan/mesh.h"
 #include "plan/params.h"
 #include "plan/stages.h"
 #include "plan_case.h"

@@ -13,7 +13,6 @@
 #include <cmocka.h>
 
 #include "model/family.h"
-#include "plan/layout_rules.h"
 #include "plan/stages.h"
 #include "plan_case.h"
 

@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "model/config.h"
 #include "plan/layout_rules.h"
 #include "plan/params.h"
 #include "plan/proof.h"

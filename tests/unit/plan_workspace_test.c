@@ -4,14 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "kernels/kernels.h"
 #include "kernels/workspace.h"
-#include "plan/memory.h"
 #include "plan_case.h"
 
 static struct plan_case *c;

@@ -1,6 +1,5 @@
 /* tandem-probe as the controller uses it: the real program, a request on stdin, a reply on stdout;
  * against folders and files that are wrong in each way that they can be. */
-#include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -11,7 +11,6 @@
 
 #include "base/buf.h"
 #include "plan/params.h"
-#include "plan/schedule.h"
 #include "plan_case.h"
 
 static struct plan_case *c;

@@ -13,8 +13,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "base/clock.h"
 #include "base/fs.h"
 #include "base/rng.h"
 #include "server/curve.h"

@@ -23,8 +23,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "base/clock.h"
 #include "base/fs.h"
 #include "runtime/link/link.h"
 
