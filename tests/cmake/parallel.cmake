@@ -5,6 +5,7 @@ target_compile_definitions(test_gang PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_D
 target_link_libraries(test_gang PRIVATE tandem_flags
   PUBLIC tandem_rank PkgConfig::CMOCKA PkgConfig::JANSSON)
 add_library(test_record STATIC ${CMAKE_SOURCE_DIR}/tests/parallel/compare.c
+  ${CMAKE_SOURCE_DIR}/tests/parallel/drawn.c
   ${CMAKE_SOURCE_DIR}/tests/parallel/record.c
   ${CMAKE_SOURCE_DIR}/tests/parallel/shapes.c ${CMAKE_SOURCE_DIR}/tests/parallel/whole.c)
 target_link_libraries(test_record PRIVATE tandem_flags PUBLIC test_gang)

@@ -15,9 +15,8 @@
 #include <cmocka.h>
 
 #include "base/fs.h"
-#include "base/rng.h"
+#include "drawn.h"
 #include "process_gang.h"
-#include "shapes.h"
 #include "tests/effort.h"
 
 #define NUM_STEPS 4
@@ -27,108 +26,52 @@
  */
 
 struct drawn_case {
-    uint64_t seed, next;
-    struct shape shape;
-    int64_t data, tensor, zero_stage, shard_size, micro, stop_step;
-    bool sequence_parallel, shuffled, shared_token, packed, adam, bf16;
-    const char *bucket_mb, *clip, *schedule, *schedule_again;
+    struct drawn d;
+    int64_t stop_step;
+    bool bf16;
+    const char *schedule, *schedule_again;
 };
 
-static int64_t pick(struct drawn_case *c, const int64_t *list, size_t num)
-{
-    return list[rng_u64(c->seed, rng_stream("gpu sweep"), c->next++) % num];
-}
-#define PICK(c, ...)                                                                               \
-    pick((c), (const int64_t[]){__VA_ARGS__},                                                      \
-         sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
-
-static int64_t divisor_of(struct drawn_case *c, int64_t n)
-{
-    int64_t list[64];
-    size_t num = 0;
-    for (int64_t i = 1; i <= n; i++)
-        if (n % i == 0 && num < 64)
-            list[num++] = i;
-    return pick(c, list, num);
-}
-
 /* Head widths and lengths on both sides of the kernels' tiles. */
-static void draw_shape(struct drawn_case *c)
-{
-    static const char *const families[] = {"llama", "qwen2", "qwen3", "gpt2"};
-    const int64_t groups[][2] = {{6, 3}, {5, 1}, {1, 1}, {4, 2}, {3, 3}, {6, 2}, {8, 1}};
-    struct shape *s = &c->shape;
-    size_t group = (size_t)PICK(c, 0, 1, 2, 3, 4, 5, 6);
-    s->family = families[PICK(c, 0, 1, 2, 3)];
-    bool gpt2 = strcmp(s->family, "gpt2") == 0;
-    s->heads = groups[group][0];
-    s->kv_heads = gpt2 ? s->heads : groups[group][1];
-    s->head_dim = PICK(c, 8, 24, 40, 80, 128, 16, 64, 6, 20, 96);
-    s->hidden = gpt2 ? s->heads * s->head_dim : PICK(c, 24, 33, 40, 56, 72, 7, 136);
-    s->ffn = s->heads * PICK(c, 1, 3, 8, 13, 24);
-    s->layers = PICK(c, 1, 2, 3);
-    s->vocab = PICK(c, 331, 97, 257, 2, 1000, 2049);
-    s->seq_len = s->vocab > 1000 ? PICK(c, 7, 1) : PICK(c, 33, 16, 7, 1, 65, 130);
-    s->batch = PICK(c, 12, 6, 3, 9, 4);
-    if (s->seq_len > 64 || s->head_dim > 64)
-        s->batch = PICK(c, 3, 6, 2);
-    s->tied = gpt2 || PICK(c, 0, 1) != 0;
-    s->llama3 = !gpt2 && PICK(c, 0, 1) != 0;
-}
-
-static void draw_layout(struct drawn_case *c)
-{
-    const struct shape *s = &c->shape;
-    do {
-        c->data = PICK(c, 1, 2, 3, 4);
-        c->tensor = divisor_of(c, s->heads);
-    } while (s->batch % c->data != 0 || c->data * c->tensor > MAX_RANKS ||
-             (s->kv_heads % c->tensor != 0 && c->tensor % s->kv_heads != 0));
-    c->zero_stage = PICK(c, 0, 1, 2, 3);
-    c->shard_size = c->zero_stage > 0 && PICK(c, 0, 1) != 0 ? divisor_of(c, c->data) : 0;
-    c->sequence_parallel = PICK(c, 0, 1) != 0;
-    c->micro = divisor_of(c, s->batch / c->data);
-}
-
 static void draw_case(uint64_t seed, struct drawn_case *c)
 {
-    static const char *const buckets[] = {"0.001", "0.05", "25"};
-    static const char *const clips[] = {"0", "0.05", "1.0"};
     static const char *const schedules[] = {"random,random", "reverse,lazy", "forward,random",
                                             "forward,eager", "random,lazy",  "reverse,eager"};
-    *c = (struct drawn_case){.seed = seed};
-    draw_shape(c);
-    draw_layout(c);
-    c->shuffled = PICK(c, 0, 1) != 0;
-    c->shared_token = PICK(c, 0, 1) != 0;
-    c->packed = PICK(c, 0, 0, 1) != 0;
-    c->adam = PICK(c, 0, 0, 1) != 0;
-    c->bf16 = PICK(c, 0, 1) != 0;
-    c->stop_step = PICK(c, 1, 2, 3);
-    c->bucket_mb = buckets[PICK(c, 0, 1, 2)];
-    c->clip = clips[PICK(c, 0, 1, 2)];
-    c->schedule = schedules[PICK(c, 0, 1, 2, 3, 4, 5)];
-    c->schedule_again = schedules[PICK(c, 0, 1, 2, 3, 4, 5)];
+    const struct drawn_choice choice = {
+        .heads = DRAWN_LIST(6, 5, 1, 4, 3, 6, 8),
+        .kv_heads = DRAWN_LIST(3, 1, 1, 2, 3, 2, 1),
+        .head_dim = DRAWN_LIST(8, 24, 40, 80, 128, 16, 64, 6, 20, 96),
+        .hidden = DRAWN_LIST(24, 33, 40, 56, 72, 7, 136),
+        .heads_to_ffn = DRAWN_LIST(1, 3, 8, 13, 24),
+        .vocab = DRAWN_LIST(331, 97, 257, 2, 1000, 2049),
+        .seq_len = DRAWN_LIST(33, 16, 7, 1, 65, 130),
+        .large_vocab_seq_len = DRAWN_LIST(7, 1),
+        .batch = DRAWN_LIST(12, 6, 3, 9, 4),
+        .long_batch = DRAWN_LIST(3, 6, 2),
+    };
+    *c = (struct drawn_case){.d = {.stream = "gpu sweep", .seed = seed}};
+    struct drawn *d = &c->d;
+    drawn_shape(d, &choice);
+    drawn_layout(d, DRAWN_LIST(1, 2, 3, 4), MAX_RANKS);
+    d->shuffled = PICK(d, 0, 1) != 0;
+    d->shared_token = PICK(d, 0, 1) != 0;
+    d->packed = PICK(d, 0, 0, 1) != 0;
+    d->adam = PICK(d, 0, 0, 1) != 0;
+    c->bf16 = PICK(d, 0, 1) != 0;
+    c->stop_step = PICK(d, 1, 2, 3);
+    drawn_bucket_and_clip(d);
+    c->schedule = schedules[PICK(d, 0, 1, 2, 3, 4, 5)];
+    c->schedule_again = schedules[PICK(d, 0, 1, 2, 3, 4, 5)];
 }
 
 static const char *words_of(const struct drawn_case *c)
 {
     static char words[600];
-    const struct shape *s = &c->shape;
-    snprintf(words, sizeof(words),
-             "TANDEM_SEED=%llu: %s %s, heads %lld/%lld x %lld, hidden %lld, ffn %lld, layers %lld, "
-             "vocab %lld%s%s, seq %lld, batch %lld, data %lld, tensor %lld%s, zero_stage %lld, "
-             "shard_size %lld, micro %lld, %s%s, window %s, bucket_mb %s, clip %s, %s, %s; stop "
-             "%lld, %s",
-             (unsigned long long)c->seed, c->bf16 ? "bf16" : "fp32", s->family, (long long)s->heads,
-             (long long)s->kv_heads, (long long)s->head_dim, (long long)s->hidden,
-             (long long)s->ffn, (long long)s->layers, (long long)s->vocab, s->tied ? ", tied" : "",
-             s->llama3 ? ", llama3 rope" : "", (long long)s->seq_len, (long long)s->batch,
-             (long long)c->data, (long long)c->tensor, c->sequence_parallel ? " with sequence" : "",
-             (long long)c->zero_stage, (long long)c->shard_size, (long long)c->micro,
-             c->packed ? "packed " : "", c->shuffled ? "shuffled" : "sequential",
-             c->shared_token ? "T" : "T+1", c->bucket_mb, c->clip, c->adam ? "adamw" : "sgd",
-             c->schedule, (long long)c->stop_step, c->schedule_again);
+    char common[512];
+    drawn_words(&c->d, common, sizeof(common));
+    snprintf(words, sizeof(words), "TANDEM_SEED=%llu: %s %s; %s, stop %lld, %s",
+             (unsigned long long)c->d.seed, c->bf16 ? "bf16" : "fp32", common, c->schedule,
+             (long long)c->stop_step, c->schedule_again);
     return words;
 }
 
@@ -137,18 +80,9 @@ static const char *words_of(const struct drawn_case *c)
 
 static struct gang_spec spec_of(const struct drawn_case *c, const struct shape_files *files)
 {
-    return (struct gang_spec){
-        .golden = &files->sizes,
-        .model_path = files->dir,
-        .data_path = c->packed ? files->packed : files->tokens,
-        .format = c->packed ? "tokenized-jsonl" : "u16",
-        .window = c->packed || c->shared_token ? "T" : "T+1",
-        .order = c->shuffled ? "shuffled" : "sequential",
-        .steps = NUM_STEPS,
-        .micro = c->micro,
-        .clip = c->clip,
-        .optimizer = c->adam ? NULL : "name: sgd, lr: 0.05, weight_decay: 0.01",
-    };
+    struct gang_spec spec = drawn_spec(&c->d, files, NUM_STEPS);
+    spec.micro = c->d.micro;
+    return spec;
 }
 
 /* On one rank, by the host backend called so. */
@@ -171,12 +105,7 @@ static Plan *gpu_plan(const struct drawn_case *c, struct gang_spec spec)
 {
     spec.backend = "cuda";
     spec.precision = c->bf16 ? "bf16" : "fp32";
-    spec.data = c->data;
-    spec.tensor = c->tensor;
-    spec.zero_stage = c->zero_stage;
-    spec.shard_size = c->shard_size;
-    spec.sequence_parallel = c->sequence_parallel;
-    spec.bucket_mb = c->bucket_mb;
+    drawn_lay_out(&c->d, &spec);
     return gang_plan(&spec);
 }
 
@@ -241,7 +170,7 @@ static void run_gpus(const struct drawn_case *c, const struct gang_spec *spec, S
                                    .job_dir = dirs[0],
                                    .env = direct,
                                    .schedule = c->schedule,
-                                   .seed = (int64_t)c->seed};
+                                   .seed = (int64_t)c->d.seed};
     *begun = *rest = *whole;
     process_gang_run_well(whole, words_of(c));
     assert_int_equal(whole->num_steps, NUM_STEPS);
@@ -278,7 +207,7 @@ static void run_case(uint64_t seed)
     StepMetrics got[NUM_STEPS];
     struct gang *truth = calloc(2, sizeof(*truth)), *host = truth + 1;
     draw_case(seed, &c);
-    shape_write(&files, &c.shape, NULL, NULL);
+    shape_write(&files, &c.d.shape, NULL, NULL);
     struct gang_spec spec = spec_of(&c, &files);
     run_reference(spec, "ref", "fp64", truth);
     run_reference(spec, c.bf16 ? "ref" : "cpu", c.bf16 ? "bf16" : "fp32", host);
@@ -340,18 +269,13 @@ static void check_same_fault(const struct drawn_case *c, struct gang_spec spec, 
     struct process_gang *g = calloc(1, sizeof(*g));
     *g = (struct process_gang){.plan = plan,
                                .job_dir = gang_make_dir(),
-                               .env = c->seed % 2 ? direct : captured,
+                               .env = c->d.seed % 2 ? direct : captured,
                                .schedule = c->schedule,
-                               .seed = (int64_t)c->seed};
+                               .seed = (int64_t)c->d.seed};
     process_gang_run(g);
     spec.backend = c->bf16 ? "ref" : "cpu";
     spec.precision = c->bf16 ? "bf16" : "fp32";
-    spec.data = c->data;
-    spec.tensor = c->tensor;
-    spec.zero_stage = c->zero_stage;
-    spec.shard_size = c->shard_size;
-    spec.sequence_parallel = c->sequence_parallel;
-    spec.bucket_mb = c->bucket_mb;
+    drawn_lay_out(&c->d, &spec);
     struct gang *host = calloc(1, sizeof(*host));
     host->plan = gang_plan(&spec);
     gang_run(host);
@@ -380,42 +304,36 @@ static void run_bad_case(uint64_t seed)
     struct drawn_case c;
     struct shape_files files;
     draw_case(seed, &c);
-    c.shuffled = c.packed = c.shared_token = false;
-    bool gpt2 = strcmp(c.shape.family, "gpt2") == 0;
-    c.shape.tied = gpt2;
-    int64_t step = gpt2 ? 1 : PICK(&c, 1, 2, 3, 4);
+    c.d.shuffled = c.d.packed = c.d.shared_token = false;
+    bool gpt2 = strcmp(c.d.shape.family, "gpt2") == 0;
+    c.d.shape.tied = gpt2;
+    int64_t step = gpt2 ? 1 : PICK(&c.d, 1, 2, 3, 4);
     /* So that there are tokens that come late. */
-    c.shape.vocab = c.shape.vocab < 331 ? 1000 : c.shape.vocab;
-    shape_write(&files, &c.shape, NULL, NULL);
-    int64_t token = step <= 1 ? 0 : first_seen(&files, &c.shape, step);
+    c.d.shape.vocab = c.d.shape.vocab < 331 ? 1000 : c.d.shape.vocab;
+    shape_write(&files, &c.d.shape, NULL, NULL);
+    int64_t token = step <= 1 ? 0 : first_seen(&files, &c.d.shape, step);
     shape_remove(&files);
     if (token < 0)
         return;
-    struct planted p = {.value = values[PICK(&c, 0, 1, 2)]};
+    struct planted p = {.value = values[PICK(&c.d, 0, 1, 2)]};
     if (gpt2)
-        p.name = PICK(&c, 0, 1) ? "transformer.h.0.mlp.c_fc.bias" : "transformer.ln_f.weight";
+        p.name = PICK(&c.d, 0, 1) ? "transformer.h.0.mlp.c_fc.bias" : "transformer.ln_f.weight";
     else if (step > 1)
-        p = (struct planted){"model.embed_tokens.weight", token * c.shape.hidden, p.value};
+        p = (struct planted){"model.embed_tokens.weight", token * c.d.shape.hidden, p.value};
     else
-        p.name = PICK(&c, 0, 1) ? "model.layers.0.mlp.up_proj.weight"
-                                : "model.layers.0.input_layernorm.weight";
-    shape_write(&files, &c.shape, plant, &p);
+        p.name = PICK(&c.d, 0, 1) ? "model.layers.0.mlp.up_proj.weight"
+                                  : "model.layers.0.input_layernorm.weight";
+    shape_write(&files, &c.d.shape, plant, &p);
     struct gang_spec spec = spec_of(&c, &files);
     check_same_fault(&c, spec, step);
     shape_remove(&files);
 }
 
-static uint64_t number_from(const char *name, uint64_t fallback)
-{
-    const char *text = getenv(name);
-    return text != NULL && text[0] != '\0' ? strtoull(text, NULL, 10) : fallback;
-}
-
 static void every_drawn_shape_and_layout_computes_what_the_reference_does(void **state)
 {
     (void)state;
-    uint64_t first = number_from("TANDEM_SEED", 1);
-    uint64_t cases = number_from("TANDEM_CASES", (uint64_t)effort(300, 5, 1));
+    uint64_t first = (uint64_t)effort_number("TANDEM_SEED", 1);
+    uint64_t cases = (uint64_t)effort_number("TANDEM_CASES", effort(300, 5, 1));
     for (uint64_t i = 0; i < cases; i++)
         run_case(first + i);
 }
@@ -425,8 +343,8 @@ static void every_drawn_shape_and_layout_computes_what_the_reference_does(void *
 static void what_is_not_finite_is_blamed_as_on_the_host(void **state)
 {
     (void)state;
-    uint64_t first = number_from("TANDEM_SEED", 1);
-    uint64_t cases = number_from("TANDEM_CASES", (uint64_t)effort(100, 3, 1));
+    uint64_t first = (uint64_t)effort_number("TANDEM_SEED", 1);
+    uint64_t cases = (uint64_t)effort_number("TANDEM_CASES", effort(100, 3, 1));
     for (uint64_t i = 0; i < cases; i++)
         run_bad_case(first + i);
 }

@@ -22,12 +22,6 @@
 #define SAMPLED_LAYOUTS 6
 #define DEFAULT_SEED 1
 
-static int64_t number_from(const char *name, int64_t fallback)
-{
-    const char *text = getenv(name);
-    return text != NULL && text[0] != '\0' ? strtoll(text, NULL, 10) : fallback;
-}
-
 static void run_all(const struct layout *layouts, int num, const char *precision)
 {
     struct sweep *s;
@@ -72,8 +66,8 @@ static void the_cover_has_every_three_values_that_fit_together(void **state)
 
 static void run_drawn(const char *precision)
 {
-    uint64_t seed = (uint64_t)number_from("TANDEM_SEED", DEFAULT_SEED);
-    int num = (int)number_from("TANDEM_CASES", DRAWN_LAYOUTS);
+    uint64_t seed = (uint64_t)effort_number("TANDEM_SEED", DEFAULT_SEED);
+    int num = (int)effort_number("TANDEM_CASES", DRAWN_LAYOUTS);
     struct layout *layouts = calloc((size_t)num, sizeof(*layouts));
     assert_non_null(layouts);
     print_message("TANDEM_SEED=%llu\n", (unsigned long long)seed);
@@ -98,7 +92,7 @@ static void run_cover(const char *precision)
 
 static void run_layouts(const char *precision)
 {
-    int64_t number = number_from("TANDEM_LAYOUT", -1);
+    int64_t number = effort_number("TANDEM_LAYOUT", -1);
     if (number >= 0) {
         struct layout l = layout_from_number(number);
         assert_true(layout_is_feasible(&l));

@@ -11,9 +11,8 @@
 
 #include <cmocka.h>
 
-#include "base/rng.h"
 #include "compare.h"
-#include "shapes.h"
+#include "drawn.h"
 #include "tests/effort.h"
 
 #define NUM_STEPS 3
@@ -25,136 +24,62 @@
  */
 
 struct drawn_case {
-    uint64_t seed, next;
-    struct shape shape;
-    int64_t data, tensor, zero_stage, shard_size, micro, one_micro;
-    bool sequence_parallel, shuffled, shared_token, packed, from_seed, adam;
-    const char *bucket_mb, *clip;
+    struct drawn d;
+    int64_t one_micro;
+    bool from_seed;
 };
-
-static int64_t pick(struct drawn_case *c, const int64_t *list, size_t num)
-{
-    return list[rng_u64(c->seed, rng_stream("shape sweep"), c->next++) % num];
-}
-#define PICK(c, ...)                                                                               \
-    pick((c), (const int64_t[]){__VA_ARGS__},                                                      \
-         sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
-
-static int64_t divisor_of(struct drawn_case *c, int64_t n)
-{
-    int64_t list[64];
-    size_t num = 0;
-    for (int64_t i = 1; i <= n; i++)
-        if (n % i == 0 && num < 64)
-            list[num++] = i;
-    return pick(c, list, num);
-}
-
-static void draw_shape(struct drawn_case *c)
-{
-    static const char *const families[] = {"llama", "qwen2", "qwen3", "gpt2"};
-    const int64_t groups[][2] = {{6, 3}, {5, 1}, {1, 1}, {4, 2}, {3, 3}, {7, 7}, {6, 2}, {8, 1}};
-    struct shape *s = &c->shape;
-    size_t group = (size_t)PICK(c, 0, 1, 2, 3, 4, 5, 6, 7);
-    s->family = families[PICK(c, 0, 1, 2, 3)];
-    bool gpt2 = strcmp(s->family, "gpt2") == 0;
-    s->heads = groups[group][0];
-    s->kv_heads = gpt2 ? s->heads : groups[group][1];
-    s->head_dim = PICK(c, 2, 6, 8, 12, 20);
-    /* Two elements that are small by chance, normed: a gradient so large that fp32 isn't near. */
-    if (strcmp(s->family, "qwen3") == 0 && s->head_dim == 2)
-        s->head_dim = 8;
-    s->hidden = gpt2 ? s->heads * s->head_dim : PICK(c, 24, 33, 40, 56, 72, 7);
-    s->ffn = s->heads * PICK(c, 1, 3, 8, 13);
-    s->layers = PICK(c, 1, 2, 3);
-    /* The largest makes buckets that go through the segment in several chunks. */
-    s->vocab = PICK(c, 331, 97, 257, 2, 1000, 5000);
-    s->seq_len = s->vocab > 1000 ? PICK(c, 7, 1) : PICK(c, 33, 16, 7, 1, 50);
-    s->batch = PICK(c, 12, 15, 6, 30, 5);
-    s->tied = gpt2 || PICK(c, 0, 1) != 0;
-    s->llama3 = !gpt2 && PICK(c, 0, 1) != 0;
-}
-
-static void draw_layout(struct drawn_case *c)
-{
-    const struct shape *s = &c->shape;
-    do {
-        c->data = PICK(c, 1, 2, 3, 5, 6);
-        c->tensor = divisor_of(c, s->heads);
-    } while (s->batch % c->data != 0 ||
-             (s->kv_heads % c->tensor != 0 && c->tensor % s->kv_heads != 0));
-    c->zero_stage = PICK(c, 0, 1, 2, 3);
-    c->shard_size = c->zero_stage > 0 && PICK(c, 0, 1) != 0 ? divisor_of(c, c->data) : 0;
-    c->sequence_parallel = PICK(c, 0, 1) != 0;
-    c->micro = divisor_of(c, s->batch / c->data);
-    c->one_micro = divisor_of(c, s->batch);
-}
 
 static void draw_case(uint64_t seed, struct drawn_case *c)
 {
-    static const char *const buckets[] = {"0.001", "0.05", "25"};
-    static const char *const clips[] = {"0", "0.05", "1.0"};
-    *c = (struct drawn_case){.seed = seed};
-    draw_shape(c);
-    draw_layout(c);
-    c->shuffled = PICK(c, 0, 1) != 0;
-    c->shared_token = PICK(c, 0, 1) != 0;
-    c->packed = PICK(c, 0, 0, 1) != 0;
-    c->from_seed = PICK(c, 0, 0, 1) != 0;
-    c->adam = PICK(c, 0, 0, 1) != 0;
-    c->bucket_mb = buckets[PICK(c, 0, 1, 2)];
-    c->clip = clips[PICK(c, 0, 1, 2)];
+    /* The largest vocabulary makes buckets that go through the segment in several chunks. */
+    const struct drawn_choice choice = {
+        .heads = DRAWN_LIST(6, 5, 1, 4, 3, 7, 6, 8),
+        .kv_heads = DRAWN_LIST(3, 1, 1, 2, 3, 7, 2, 1),
+        .head_dim = DRAWN_LIST(2, 6, 8, 12, 20),
+        .hidden = DRAWN_LIST(24, 33, 40, 56, 72, 7),
+        .heads_to_ffn = DRAWN_LIST(1, 3, 8, 13),
+        .vocab = DRAWN_LIST(331, 97, 257, 2, 1000, 5000),
+        .seq_len = DRAWN_LIST(33, 16, 7, 1, 50),
+        .large_vocab_seq_len = DRAWN_LIST(7, 1),
+        .batch = DRAWN_LIST(12, 15, 6, 30, 5),
+    };
+    *c = (struct drawn_case){.d = {.stream = "shape sweep", .seed = seed}};
+    struct drawn *d = &c->d;
+    drawn_shape(d, &choice);
+    drawn_layout(d, DRAWN_LIST(1, 2, 3, 5, 6), 0);
+    c->one_micro = drawn_divisor_of(d, d->shape.batch);
+    d->shuffled = PICK(d, 0, 1) != 0;
+    d->shared_token = PICK(d, 0, 1) != 0;
+    d->packed = PICK(d, 0, 0, 1) != 0;
+    c->from_seed = PICK(d, 0, 0, 1) != 0;
+    d->adam = PICK(d, 0, 0, 1) != 0;
+    drawn_bucket_and_clip(d);
 }
 
 static const char *words_of(const struct drawn_case *c)
 {
-    static char words[512];
-    const struct shape *s = &c->shape;
-    snprintf(words, sizeof(words),
-             "TANDEM_SEED=%llu: %s, heads %lld/%lld x %lld, hidden %lld, ffn %lld, layers %lld, "
-             "vocab %lld%s%s%s, seq %lld, batch %lld, data %lld, tensor %lld%s, zero_stage %lld, "
-             "shard_size %lld, micro %lld (against %lld), %s%s, window %s, bucket_mb %s, clip %s, "
-             "%s",
-             (unsigned long long)c->seed, s->family, (long long)s->heads, (long long)s->kv_heads,
-             (long long)s->head_dim, (long long)s->hidden, (long long)s->ffn, (long long)s->layers,
-             (long long)s->vocab, s->tied ? ", tied" : "", s->llama3 ? ", llama3 rope" : "",
-             c->from_seed ? ", random init" : "", (long long)s->seq_len, (long long)s->batch,
-             (long long)c->data, (long long)c->tensor, c->sequence_parallel ? " with sequence" : "",
-             (long long)c->zero_stage, (long long)c->shard_size, (long long)c->micro,
-             (long long)c->one_micro, c->packed ? "packed " : "",
-             c->shuffled ? "shuffled" : "sequential", c->shared_token ? "T" : "T+1", c->bucket_mb,
-             c->clip, c->adam ? "adamw" : "sgd");
+    static char words[600];
+    char common[512];
+    drawn_words(&c->d, common, sizeof(common));
+    snprintf(words, sizeof(words), "TANDEM_SEED=%llu: %s; against micro %lld%s",
+             (unsigned long long)c->d.seed, common, (long long)c->one_micro,
+             c->from_seed ? ", random init" : "");
     return words;
 }
 
 static struct gang_spec one_rank(const struct drawn_case *c, const struct shape_files *files)
 {
-    return (struct gang_spec){
-        .golden = &files->sizes,
-        .model_path = files->dir,
-        .config = c->from_seed ? files->config : NULL,
-        .data_path = c->packed ? files->packed : files->tokens,
-        .format = c->packed ? "tokenized-jsonl" : "u16",
-        .window = c->packed || c->shared_token ? "T" : "T+1",
-        .order = c->shuffled ? "shuffled" : "sequential",
-        .steps = NUM_STEPS,
-        .micro = c->one_micro,
-        .bucket_mb = "25",
-        .clip = c->clip,
-        .optimizer = c->adam ? NULL : "name: sgd, lr: 0.05, weight_decay: 0.01",
-    };
+    struct gang_spec spec = drawn_spec(&c->d, files, NUM_STEPS);
+    spec.config = c->from_seed ? files->config : NULL;
+    spec.micro = c->one_micro;
+    spec.bucket_mb = "25";
+    return spec;
 }
 
 static struct gang_spec many_ranks(const struct drawn_case *c, const struct shape_files *files)
 {
     struct gang_spec spec = one_rank(c, files);
-    spec.data = c->data;
-    spec.tensor = c->tensor;
-    spec.zero_stage = c->zero_stage;
-    spec.shard_size = c->shard_size;
-    spec.sequence_parallel = c->sequence_parallel;
-    spec.micro = c->micro;
-    spec.bucket_mb = c->bucket_mb;
+    drawn_lay_out(&c->d, &spec);
     return spec;
 }
 
@@ -166,7 +91,7 @@ static void run_case(uint64_t seed, struct compare_worst *worst)
     draw_case(seed, &c);
     if (effort_is_set("TANDEM_VERBOSE"))
         print_message("%s\n", words_of(&c));
-    shape_write(&files, &c.shape, NULL, NULL);
+    shape_write(&files, &c.d.shape, NULL, NULL);
     struct gang_spec one_spec = one_rank(&c, &files), many_spec = many_ranks(&c, &files);
     run_well(&one, &one_spec, NULL, words_of(&c));
     run_well(&many, &many_spec, NULL, words_of(&c));
@@ -182,19 +107,13 @@ static void run_case(uint64_t seed, struct compare_worst *worst)
     shape_remove(&files);
 }
 
-static uint64_t number_from(const char *name, uint64_t fallback)
-{
-    const char *text = getenv(name);
-    return text != NULL && text[0] != '\0' ? strtoull(text, NULL, 10) : fallback;
-}
-
 /* No layout, no batch split and no shape changes what a step computes. */
 static void every_drawn_shape_and_layout_computes_what_one_rank_does(void **state)
 {
     (void)state;
     struct compare_worst worst = {0};
-    uint64_t first = number_from("TANDEM_SEED", 1);
-    uint64_t cases = number_from("TANDEM_CASES", (uint64_t)effort(3000, 40, 2));
+    uint64_t first = (uint64_t)effort_number("TANDEM_SEED", 1);
+    uint64_t cases = (uint64_t)effort_number("TANDEM_CASES", effort(3000, 40, 2));
     for (uint64_t i = 0; i < cases; i++)
         run_case(first + i, &worst);
     compare_print(&worst);
