@@ -1,5 +1,7 @@
 tandem_test(safetensors_test ${CMAKE_SOURCE_DIR}/tests/unit/safetensors_test.c tandem_ckpt)
-tandem_test(loader_test ${CMAKE_SOURCE_DIR}/tests/unit/loader_test.c tandem_data)
+tandem_test(loader_test
+  "${CMAKE_SOURCE_DIR}/tests/unit/loader_test.c;${CMAKE_SOURCE_DIR}/tests/unit/data_case.c"
+  tandem_data)
 add_library(ckpt_fixture STATIC ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_fixture.c
   ${CMAKE_SOURCE_DIR}/tests/unit/ckpt_layout.c)
 target_link_libraries(ckpt_fixture PRIVATE tandem_flags PUBLIC tandem_ckpt PkgConfig::CMOCKA)

@@ -10,34 +10,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fs.h"
-#include "runtime/data/loader.h"
+#include "data_case.h"
 
 #define VOCAB 65536
 
-static char dir[64], path[128];
+static char *path;
 
 static int make_dir(void **state)
 {
     (void)state;
-    snprintf(dir, sizeof dir, "/tmp/tandem-loader-XXXXXX");
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/train.bin", dir);
+    path = data_case_make("train.bin");
     return 0;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    return fs_remove_tree(dir, NULL);
-}
-
-static void write_bytes(const void *data, size_t len)
-{
-    struct error err = {0};
-    if (fs_write_atomic(path, data, len, 0600, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
 }
 
 /* Token at a position: not a mere count, so that a shifted read shows. */
@@ -53,46 +36,13 @@ static void write_u16(int64_t n)
     for (int64_t i = 0; i < n; i++) {
         v[i] = (uint16_t)token_at(i);
     }
-    write_bytes(v, (size_t)n * sizeof *v);
+    data_case_write(v, (size_t)n * sizeof *v);
     free(v);
 }
 
 static struct loader_options base(int64_t seq_len, int64_t global)
 {
-    return (struct loader_options){.path = path,
-                                   .format = "u16",
-                                   .window = "T",
-                                   .tokenizer = "bytes",
-                                   .order = "sequential",
-                                   .seed = 7,
-                                   .seq_len = seq_len,
-                                   .global_batch_size = global,
-                                   .vocab_size = VOCAB,
-                                   .data_rank = 0,
-                                   .data_size = 1,
-                                   .micro_batch_size = 1};
-}
-
-static struct loader *open_ok(const struct loader_options *o)
-{
-    struct loader *l;
-    struct error err = {0};
-    if (loader_open(&l, o, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
-    return l;
-}
-
-static void open_fails(const struct loader_options *o, enum error_code code, const char *words)
-{
-    struct loader *l;
-    struct error err = {0};
-    if (loader_open(&l, o, &err) == 0) {
-        fail_msg("was opened, though: %s", words);
-    }
-    if (err.code != code || !strstr(err.text, words)) {
-        fail_msg("says \"%s\" (%d), wanted \"%s\"", err.text, err.code, words);
-    }
+    return data_case_options("u16", seq_len, global, VOCAB);
 }
 
 static int read_batch(struct loader *l, int64_t step, int64_t micro_batch, int32_t *ids,
@@ -116,7 +66,7 @@ static int32_t *read_step(const struct loader_options *options, int32_t data, in
         o.data_rank = rank;
         o.data_size = data;
         o.micro_batch_size = micro;
-        struct loader *l = open_ok(&o);
+        struct loader *l = data_case_open(&o);
         for (int64_t m = 0; m < (int64_t)G / data / micro; m++, at += (size_t)micro * T) {
             if (read_batch(l, step, m, all + at, all + G * T + at, &err) != 0) {
                 fail_msg("%s", err.text);
@@ -150,7 +100,7 @@ static void windows_are_those_of_a_direct_computation(void **state)
                 while (samples * stride + T + 1 <= n) {
                     samples++;
                 }
-                struct loader *l = open_ok(&o);
+                struct loader *l = data_case_open(&o);
                 assert_int_equal(loader_num_samples(l), samples);
                 loader_close(l);
                 for (int64_t step = 1; step <= 4; step++) {
@@ -174,7 +124,7 @@ static void seventeen_tokens_hold_one_sample_of_sixteen(void **state)
     write_u16(17);
     for (int kind = 0; kind < 2; kind++) {
         o.window = kind ? "T+1" : "T";
-        struct loader *l = open_ok(&o);
+        struct loader *l = data_case_open(&o);
         assert_int_equal(loader_num_samples(l), 1);
         loader_close(l);
         o.order = "shuffled";
@@ -184,9 +134,10 @@ static void seventeen_tokens_hold_one_sample_of_sixteen(void **state)
         free(all);
     }
     write_u16(16);
-    open_fails(&o, ERR_INVALID_ARGUMENT, "has 16 tokens; one sample of seq_len 16 needs 17");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT,
+                         "has 16 tokens; one sample of seq_len 16 needs 17");
     write_u16(0);
-    open_fails(&o, ERR_INVALID_ARGUMENT, "has 0 tokens");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "has 0 tokens");
 }
 
 /* The sample set of a step depends on seed, step and global batch alone: no layout changes it. */
@@ -243,7 +194,7 @@ static void a_shuffled_epoch_covers_each_sample_once(void **state)
         for (size_t i = 0; i < sizeof v / sizeof v[0]; i++) {
             v[i] = (uint16_t)i;
         }
-        write_bytes(v, ((size_t)samples * 4 + 1) * sizeof v[0]);
+        data_case_write(v, ((size_t)samples * 4 + 1) * sizeof v[0]);
         struct loader_options o = base(4, 1);
         o.order = "shuffled";
         int seen[67];
@@ -285,10 +236,10 @@ static void an_id_beyond_the_vocabulary_is_named(void **state)
     (void)state;
     uint16_t v[200] = {0};
     v[137] = 300;
-    write_bytes(v, sizeof v);
+    data_case_write(v, sizeof v);
     struct loader_options o = base(10, 1);
     o.vocab_size = 300;
-    struct loader *l = open_ok(&o);
+    struct loader *l = data_case_open(&o);
     struct error err = {0};
     int32_t ids[10], targets[10];
     for (int64_t step = 1; step <= 19; step++) {
@@ -301,10 +252,10 @@ static void an_id_beyond_the_vocabulary_is_named(void **state)
     loader_close(l);
 
     uint32_t wide[20] = {[7] = 0x80000000u};
-    write_bytes(wide, sizeof wide);
+    data_case_write(wide, sizeof wide);
     o.format = "u32";
     o.vocab_size = 0;
-    l = open_ok(&o);
+    l = data_case_open(&o);
     assert_int_equal(read_batch(l, 1, 0, ids, targets, &err), -1);
     assert_non_null(
         strstr(err.text, "token 7 is 2147483648, which no vocabulary has: is the file u32?"));
@@ -318,19 +269,19 @@ static void u32_and_text_are_read_as_they_lie(void **state)
     int32_t ids[4], targets[4];
     struct error err = {0};
     struct loader_options o = base(4, 1);
-    write_bytes(wide, sizeof wide);
+    data_case_write(wide, sizeof wide);
     o.format = "u32";
     o.vocab_size = 0x7FFFFFFF;
-    struct loader *l = open_ok(&o);
+    struct loader *l = data_case_open(&o);
     assert_int_equal(read_batch(l, 1, 0, ids, targets, &err), 0);
     assert_int_equal(ids[1], 70000);
     assert_int_equal(targets[1], 0x7FFFFFFE);
     loader_close(l);
 
-    write_bytes("h\xC3\xA4llo", 6);
+    data_case_write("h\xC3\xA4llo", 6);
     o.format = "text";
     o.vocab_size = 256;
-    l = open_ok(&o);
+    l = data_case_open(&o);
     assert_int_equal(read_batch(l, 1, 0, ids, targets, &err), 0);
     assert_int_equal(ids[1], 0xC3);
     assert_int_equal(targets[3], 'l');
@@ -342,11 +293,11 @@ static void sizes_that_are_no_whole_tokens_are_refused(void **state)
     (void)state;
     char bytes[35] = {0};
     struct loader_options o = base(4, 1);
-    write_bytes(bytes, 35);
-    open_fails(&o, ERR_INVALID_ARGUMENT, "35 bytes are not a whole number of u16 tokens");
-    write_bytes(bytes, 34);
+    data_case_write(bytes, 35);
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "35 bytes are not a whole number of u16 tokens");
+    data_case_write(bytes, 34);
     o.format = "u32";
-    open_fails(&o, ERR_INVALID_ARGUMENT, "34 bytes are not a whole number of u32 tokens");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "34 bytes are not a whole number of u32 tokens");
 }
 
 /* Training on a file that is being rewritten must end in words. */
@@ -355,7 +306,7 @@ static void a_file_that_shrinks_is_an_error(void **state)
     (void)state;
     write_u16(100);
     struct loader_options o = base(9, 1);
-    struct loader *l = open_ok(&o);
+    struct loader *l = data_case_open(&o);
     struct error err = {0};
     int32_t ids[9], targets[9];
     assert_int_equal(read_batch(l, 11, 0, ids, targets, &err), 0);
@@ -377,9 +328,10 @@ static void a_file_that_changed_since_the_plan_is_refused(void **state)
     write_u16(100);
     struct loader_options o = base(9, 1);
     o.expected_tokens = 100;
-    loader_close(open_ok(&o));
+    loader_close(data_case_open(&o));
     o.expected_tokens = 99;
-    open_fails(&o, ERR_FAILED_PRECONDITION, "has 100 tokens, had 99 when the job was planned");
+    data_case_open_fails(&o, ERR_FAILED_PRECONDITION,
+                         "has 100 tokens, had 99 when the job was planned");
 }
 
 static void options_that_make_no_sense_are_refused_by_name(void **state)
@@ -388,34 +340,34 @@ static void options_that_make_no_sense_are_refused_by_name(void **state)
     write_u16(100);
     struct loader_options o = base(4, 6);
     o.data_size = 4;
-    open_fails(&o, ERR_INVALID_ARGUMENT, "global_batch_size of 6");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "global_batch_size of 6");
     o = base(4, 6);
     o.micro_batch_size = 4;
-    open_fails(&o, ERR_INVALID_ARGUMENT, "micro_batch_size 4");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "micro_batch_size 4");
     o = base(0, 6);
-    open_fails(&o, ERR_INVALID_ARGUMENT, "seq_len is 0");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "seq_len is 0");
     o = base(4, -1);
-    open_fails(&o, ERR_INVALID_ARGUMENT, "global_batch_size is -1");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "global_batch_size is -1");
     o = base(4, 6);
     o.format = "jsonl";
-    open_fails(&o, ERR_INVALID_ARGUMENT,
-               "\"jsonl\" is not a data format; text, u16, u32 and "
-               "tokenized-jsonl are");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT,
+                         "\"jsonl\" is not a data format; text, u16, u32 and "
+                         "tokenized-jsonl are");
     o = base(4, 6);
     o.window = "2T";
-    open_fails(&o, ERR_INVALID_ARGUMENT, "window is \"2T\"; T and T+1 are possible");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "window is \"2T\"; T and T+1 are possible");
     o = base(4, 6);
     o.order = "random";
-    open_fails(&o, ERR_INVALID_ARGUMENT, "order is \"random\"");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "order is \"random\"");
     o = base(4, 6);
     o.format = "text";
     o.tokenizer = "tokenizer.json";
-    open_fails(&o, ERR_UNIMPLEMENTED, "tokenizer is \"tokenizer.json\"");
+    data_case_open_fails(&o, ERR_UNIMPLEMENTED, "tokenizer is \"tokenizer.json\"");
     o = base(4, 6);
     o.path = "/nowhere/train.bin";
-    open_fails(&o, ERR_NOT_FOUND, "/nowhere/train.bin");
+    data_case_open_fails(&o, ERR_NOT_FOUND, "/nowhere/train.bin");
     o.path = "/dev/zero";
-    open_fails(&o, ERR_INVALID_ARGUMENT, "not a regular file");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "not a regular file");
 }
 
 /* Windows have a target everywhere; the three ranks' counts make up the whole step. */
@@ -425,7 +377,7 @@ static void a_ranks_share_of_a_step_counts_every_position_once(void **state)
     write_u16(100);
     struct loader_options o = base(4, 6);
     o.data_size = 3;
-    struct loader *l = open_ok(&o);
+    struct loader *l = data_case_open(&o);
     struct error err = {0};
     struct loader_counts counts;
     assert_false(loader_is_packed(l) || loader_can_ignore(l));
@@ -522,5 +474,5 @@ int main(void)
         cmocka_unit_test(long_windows_are_read_whole),
         cmocka_unit_test(a_plan_gives_the_options),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, make_dir, data_case_remove);
 }

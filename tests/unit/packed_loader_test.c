@@ -13,35 +13,18 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/fs.h"
-#include "runtime/data/loader.h"
+#include "data_case.h"
 #include "runtime/data/row_file.h"
 
 #define T 6
 
-static char dir[64], path[128];
+static char *path;
 
 static int make_dir(void **state)
 {
     (void)state;
-    snprintf(dir, sizeof dir, "/tmp/tandem-packed-XXXXXX");
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/train.jsonl", dir);
+    path = data_case_make("train.jsonl");
     return 0;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    return fs_remove_tree(dir, NULL);
-}
-
-static void write_text(const char *text)
-{
-    struct error err = {0};
-    if (fs_write_atomic(path, text, strlen(text), 0600, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
 }
 
 /* Row i: a document of 1 + i % 5 tokens, id i in front; every third row has no target. */
@@ -69,7 +52,7 @@ static void write_rows(int64_t num, const char *end)
     for (int64_t i = 0; i < num; i++) {
         put_row(&b, i, end);
     }
-    write_text(b.data);
+    data_case_write_text(b.data);
     buf_free(&b);
 }
 
@@ -131,7 +114,7 @@ static void what_stands_behind_the_last_row_is_none(void **state)
         struct buf b = {0};
         put_row(&b, 0, "\n");
         put_row(&b, 1, tails[i]);
-        write_text(b.data);
+        data_case_write_text(b.data);
         buf_free(&b);
         struct row_file *f = open_file(0);
         struct packed_row row = {0};
@@ -150,7 +133,7 @@ static void a_file_without_rows_is_refused(void **state)
         struct row_file_options o = {.path = path};
         struct row_file *f;
         struct error err = {0};
-        write_text(texts[i]);
+        data_case_write_text(texts[i]);
         assert_int_equal(row_file_open(&f, &o, &err), -1);
         assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
         assert_non_null(strstr(err.text, "train.jsonl: holds no rows"));
@@ -168,7 +151,7 @@ static void a_wrong_row_is_named_by_its_line(void **state)
     }
     buf_puts(&b, "\n");
     put_row(&b, 40, "\n");
-    write_text(b.data);
+    data_case_write_text(b.data);
     buf_free(&b);
     for (int64_t marks = 1; marks <= 64; marks *= 8) {
         struct row_file *f = open_file(marks);
@@ -222,38 +205,18 @@ static void a_file_that_changes_under_a_job_is_an_error(void **state)
 
 static struct loader_options base(int64_t global)
 {
-    return (struct loader_options){.path = path,
-                                   .format = "tokenized-jsonl",
-                                   .window = "T",
-                                   .tokenizer = "bytes",
-                                   .order = "sequential",
-                                   .seed = 7,
-                                   .seq_len = T,
-                                   .global_batch_size = global,
-                                   .vocab_size = 10000,
-                                   .data_size = 1,
-                                   .micro_batch_size = 1};
-}
-
-static struct loader *open_loader(const struct loader_options *o)
-{
-    struct loader *l;
-    struct error err = {0};
-    if (loader_open(&l, o, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
-    return l;
+    return data_case_options("tokenized-jsonl", T, global, 10000);
 }
 
 static void padding_has_no_target_and_a_document_of_its_own(void **state)
 {
     (void)state;
-    write_text("{\"input_ids\":[7,8,9],\"labels\":[8,-100,5],\"segment_ids\":[3,3,4]}\n"
-               "{\"input_ids\":[1,2,3,4,5,6],\"labels\":[2,3,4,5,6,7],"
-               "\"position_ids\":[0,1,2,3,4,5]}\n");
+    data_case_write_text("{\"input_ids\":[7,8,9],\"labels\":[8,-100,5],\"segment_ids\":[3,3,4]}\n"
+                         "{\"input_ids\":[1,2,3,4,5,6],\"labels\":[2,3,4,5,6,7],"
+                         "\"position_ids\":[0,1,2,3,4,5]}\n");
     struct loader_options o = base(2);
     o.micro_batch_size = 2;
-    struct loader *l = open_loader(&o);
+    struct loader *l = data_case_open(&o);
     int32_t got[4][2 * T];
     static const int32_t want[4][2 * T] = {{7, 8, 9, 0, 0, 0, 1, 2, 3, 4, 5, 6},
                                            {8, -100, 5, -100, -100, -100, 2, 3, 4, 5, 6, 7},
@@ -288,7 +251,7 @@ static int32_t *read_step(const struct loader_options *options, int32_t data, in
         o.data_rank = rank;
         o.data_size = data;
         o.micro_batch_size = micro;
-        struct loader *l = open_loader(&o);
+        struct loader *l = data_case_open(&o);
         assert_int_equal(loader_count_own_targets(l, step, &own, &err), 0);
         sum->targets += own.targets;
         sum->tokens += own.tokens;
@@ -341,7 +304,7 @@ static void a_step_larger_than_the_cache_reads_the_same(void **state)
     write_rows(5, "\n");
     struct loader_options o = base(5);
     o.seq_len = seq_len;
-    struct loader *l = open_loader(&o);
+    struct loader *l = data_case_open(&o);
     size_t n = (size_t)seq_len;
     int32_t *lists = malloc(4 * n * sizeof *lists);
     assert_non_null(lists);
@@ -368,11 +331,11 @@ static void a_step_without_targets_names_its_lines(void **state)
     for (int i = 0; i < 24; i++) {
         buf_printf(&b, "{\"input_ids\":[1,2],\"labels\":[%d,-100]}\n", i < 12 ? -100 : 2);
     }
-    write_text(b.data);
+    data_case_write_text(b.data);
     buf_free(&b);
     struct loader_options o = base(12);
     o.data_size = 3;
-    struct loader *l = open_loader(&o);
+    struct loader *l = data_case_open(&o);
     struct loader_counts counts;
     struct error err = {0};
     char want[512];
@@ -388,23 +351,11 @@ static void a_step_without_targets_names_its_lines(void **state)
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
     loader_close(l);
     o = base(1);
-    l = open_loader(&o);
+    l = data_case_open(&o);
     assert_int_equal(loader_no_targets(l, 3, &err), -1);
     assert_non_null(strstr(err.text, "the step's 1 rows is -100, so there is nothing to learn "
                                      "(line 3);"));
     loader_close(l);
-}
-
-static void open_fails(const struct loader_options *o, enum error_code code, const char *words)
-{
-    struct loader *l;
-    struct error err = {0};
-    if (loader_open(&l, o, &err) == 0) {
-        fail_msg("was opened, though: %s", words);
-    }
-    if (err.code != code || !strstr(err.text, words)) {
-        fail_msg("says \"%s\" (%d), wanted \"%s\"", err.text, err.code, words);
-    }
 }
 
 /* Another file would be another order of rows. */
@@ -417,16 +368,16 @@ static void a_file_that_changed_since_the_plan_is_refused(void **state)
     struct loader_options o = base(1);
     o.expected_rows = 9;
     o.expected_bytes = (int64_t)st.st_size;
-    loader_close(open_loader(&o));
+    loader_close(data_case_open(&o));
     o.expected_rows = 8;
-    open_fails(&o, ERR_FAILED_PRECONDITION, "has 9 rows, had 8 when the job was planned");
+    data_case_open_fails(&o, ERR_FAILED_PRECONDITION, "has 9 rows, had 8 when the job was planned");
     o.expected_rows = 9;
     o.expected_bytes++;
-    open_fails(&o, ERR_FAILED_PRECONDITION, "when the job was planned");
+    data_case_open_fails(&o, ERR_FAILED_PRECONDITION, "when the job was planned");
     o.path = "/nowhere/train.jsonl";
-    open_fails(&o, ERR_NOT_FOUND, "/nowhere/train.jsonl");
+    data_case_open_fails(&o, ERR_NOT_FOUND, "/nowhere/train.jsonl");
     o.path = "/dev/zero";
-    open_fails(&o, ERR_INVALID_ARGUMENT, "not a regular file");
+    data_case_open_fails(&o, ERR_INVALID_ARGUMENT, "not a regular file");
 }
 
 /* Longer than seq_len, an id above the vocabulary, a position above seq_len: by line. */
@@ -437,11 +388,11 @@ static void rows_that_do_not_fit_the_job_are_refused_when_read(void **state)
         ":1: input_ids has more than 6 numbers; that is training.seq_len: cut the row",
         ":2: input_ids[0] is 10000; wants an id from 0 to 9999 (the model's vocab_size is 10000)",
         ":3: position_ids[0] is 6; wants a position from 0 to 5 (training.seq_len is 6)"};
-    write_text("{\"input_ids\":[1,2,3,4,5,6,7],\"labels\":[1,2,3,4,5,6,7]}\n"
-               "{\"input_ids\":[10000],\"labels\":[1]}\n"
-               "{\"input_ids\":[1],\"labels\":[1],\"position_ids\":[6]}");
+    data_case_write_text("{\"input_ids\":[1,2,3,4,5,6,7],\"labels\":[1,2,3,4,5,6,7]}\n"
+                         "{\"input_ids\":[10000],\"labels\":[1]}\n"
+                         "{\"input_ids\":[1],\"labels\":[1],\"position_ids\":[6]}");
     struct loader_options o = base(1);
-    struct loader *l = open_loader(&o);
+    struct loader *l = data_case_open(&o);
     for (int64_t step = 1; step <= 3; step++) {
         struct loader_counts counts;
         struct error err = {0};
@@ -469,5 +420,5 @@ int main(void)
         cmocka_unit_test(a_file_that_changed_since_the_plan_is_refused),
         cmocka_unit_test(rows_that_do_not_fit_the_job_are_refused_when_read),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, make_dir, data_case_remove);
 }

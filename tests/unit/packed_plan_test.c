@@ -10,27 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fs.h"
+#include "data_case.h"
 #include "model/family.h"
 #include "plan_case.h"
 #include "runtime/data/row_facts.h"
 
-static char dir[64], path[128];
+static char *path;
 static struct plan_case *c;
 
 static int make_dir(void **state)
 {
     (void)state;
-    snprintf(dir, sizeof dir, "/tmp/tandem-packed-XXXXXX");
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/train.jsonl", dir);
+    path = data_case_make("train.jsonl");
     return 0;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    return fs_remove_tree(dir, NULL);
 }
 
 static int new_case(void **state)
@@ -47,14 +39,6 @@ static int free_case(void **state)
     (void)state;
     plan_case_free(c);
     return 0;
-}
-
-static void write_text(const char *text)
-{
-    struct error err = {0};
-    if (fs_write_atomic(path, text, strlen(text), 0600, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
 }
 
 static void look(DataFacts *facts)
@@ -88,7 +72,7 @@ static void a_look_counts_rows_tokens_targets_and_what_is_attended_to(void **sta
 {
     (void)state;
     DataFacts f;
-    write_text(three);
+    data_case_write_text(three);
     look(&f);
     assert_int_equal(f.size_bytes, sizeof three - 1);
     assert_int_equal(f.num_rows, 3);
@@ -107,13 +91,13 @@ static void a_look_refuses_a_wrong_row_by_its_line(void **state)
 {
     (void)state;
     DataFacts f;
-    write_text("{\"input_ids\":[2147483647],\"labels\":[0]}");
+    data_case_write_text("{\"input_ids\":[2147483647],\"labels\":[0]}");
     look(&f);
     assert_int_equal(f.max_token, INT32_MAX);
-    write_text("{\"input_ids\":[1],\"labels\":[0]}\n{\"input_ids\":[1],\"labels\":[-1]}");
+    data_case_write_text("{\"input_ids\":[1],\"labels\":[0]}\n{\"input_ids\":[1],\"labels\":[-1]}");
     look_fails("train.jsonl:2: labels[0] is -1; wants -100 (no target) or an id from 0 to "
                "2147483647");
-    write_text("{\"input_ids\":[1],\"labels\":[0]}\nnull");
+    data_case_write_text("{\"input_ids\":[1],\"labels\":[0]}\nnull");
     look_fails("train.jsonl:2: \"n\" stands where the { of");
 }
 
@@ -122,18 +106,18 @@ static void labels_that_are_not_shifted_are_refused(void **state)
 {
     (void)state;
     DataFacts f;
-    write_text("{\"input_ids\":[1,2,3,4,5,6,7,8],\"labels\":[-100,2,3,4,5,6,7,8]}\n"
-               "{\"input_ids\":[8,7,6,5,4,3,2,1,0],\"labels\":[8,7,6,5,4,3,2,1,0]}\n");
+    data_case_write_text("{\"input_ids\":[1,2,3,4,5,6,7,8],\"labels\":[-100,2,3,4,5,6,7,8]}\n"
+                         "{\"input_ids\":[8,7,6,5,4,3,2,1,0],\"labels\":[8,7,6,5,4,3,2,1,0]}\n");
     look_fails("each of its 16 labels is the id at its own place, so they are not shifted");
     /* Too few to say; or one is another. */
-    write_text("{\"input_ids\":[1,2,3,4,5,6,7,8],\"labels\":[1,2,3,4,5,6,7,8]}\n");
+    data_case_write_text("{\"input_ids\":[1,2,3,4,5,6,7,8],\"labels\":[1,2,3,4,5,6,7,8]}\n");
     look(&f);
-    write_text("{\"input_ids\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"labels\":"
-               "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,9]}");
+    data_case_write_text("{\"input_ids\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"labels\":"
+                         "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,9]}");
     look(&f);
     /* A text of one word: its next id is its own. */
-    write_text("{\"input_ids\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"labels\":"
-               "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,-100]}");
+    data_case_write_text("{\"input_ids\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"labels\":"
+                         "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,-100]}");
     look(&f);
 }
 
@@ -150,7 +134,7 @@ static bool has_note(const Plan *p, const char *words)
 static void a_row_is_a_sample_of_the_plan(void **state)
 {
     (void)state;
-    write_text(three);
+    data_case_write_text(three);
     look(&c->data_facts);
     c->training.has_steps = 0;
     c->training.has_epochs = 1;
@@ -174,7 +158,7 @@ static void a_row_is_a_sample_of_the_plan(void **state)
 static void rows_that_do_not_fit_the_job_are_refused_at_submit(void **state)
 {
     (void)state;
-    write_text(three);
+    data_case_write_text(three);
     look(&c->data_facts);
     c->training.seq_len = 5;
     plan_case_refused(c, "train.jsonl:2: the row has 6 tokens, training.seq_len is 5; cut the row, "
@@ -182,17 +166,19 @@ static void rows_that_do_not_fit_the_job_are_refused_at_submit(void **state)
     c->training.seq_len = 12;
     c->config.vocab_size = 50;
     plan_case_refused(c, "train.jsonl:1: labels holds token 50, the model's vocab_size is 50");
-    write_text("{\"input_ids\":[1,2],\"labels\":[2,3]}\n{\"input_ids\":[1,60],\"labels\":[60,3]}\n"
-               "{\"input_ids\":[60],\"labels\":[-100]}");
+    data_case_write_text(
+        "{\"input_ids\":[1,2],\"labels\":[2,3]}\n{\"input_ids\":[1,60],\"labels\":[60,3]}\n"
+        "{\"input_ids\":[60],\"labels\":[-100]}");
     look(&c->data_facts);
     plan_case_refused(c, "train.jsonl:2: input_ids holds token 60, the model's vocab_size is 50");
-    write_text(three);
+    data_case_write_text(three);
     look(&c->data_facts);
     c->config.vocab_size = 256;
-    write_text("{\"input_ids\":[1],\"labels\":[0],\"position_ids\":[12]}");
+    data_case_write_text("{\"input_ids\":[1],\"labels\":[0],\"position_ids\":[12]}");
     look(&c->data_facts);
     plan_case_refused(c, "holds position 12; with training.seq_len 12 it may be 11 at most");
-    write_text("{\"input_ids\":[1],\"labels\":[-100]}\n{\"input_ids\":[1],\"labels\":[-100]}");
+    data_case_write_text(
+        "{\"input_ids\":[1],\"labels\":[-100]}\n{\"input_ids\":[1],\"labels\":[-100]}");
     look(&c->data_facts);
     plan_case_refused(c, "every label of its 2 rows is -100, so there is nothing to learn");
 }
@@ -207,5 +193,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_that_do_not_fit_the_job_are_refused_at_submit,
                                         new_case, free_case),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, make_dir, data_case_remove);
 }
