@@ -14,18 +14,13 @@ int front_cross_entropy(struct device *dev, struct stream *s, enum dtype t, doub
         cuda_cross_entropy(s->cuda, t, nll, dlogits, logits, targets, dloss, r, v, ld));
 }
 
-static void check_part(const struct logits_part *p)
-{
-    ASSERT(p->r >= 0 && p->ld >= 0 && p->valid >= 0 && p->valid <= p->ld);
-}
-
 int front_ce_max(struct device *dev, struct stream *s, enum dtype t, double *max,
                  const struct logits_part *p, struct error *err)
 {
     if (!front_has_type("ce_max", t, err)) {
         return -1;
     }
-    check_part(p);
+    front_check_part(p);
     return FRONT_LAUNCH("ce_max", dev, cuda_ce_max(s->cuda, t, max, p));
 }
 
@@ -35,7 +30,7 @@ int front_ce_sum(struct device *dev, struct stream *s, enum dtype t, double *sum
     if (!front_has_type("ce_sum", t, err)) {
         return -1;
     }
-    check_part(p);
+    front_check_part(p);
     return FRONT_LAUNCH("ce_sum", dev, cuda_ce_sum(s->cuda, t, sums, max, p));
 }
 
@@ -46,7 +41,7 @@ int front_ce_finish(struct device *dev, struct stream *s, enum dtype t, double *
     if (!front_has_type("ce_finish", t, err)) {
         return -1;
     }
-    check_part(p);
+    front_check_part(p);
     return FRONT_LAUNCH("ce_finish", dev,
                         cuda_ce_finish(s->cuda, t, nll, dlogits, max, sums, dloss, p));
 }

@@ -21,12 +21,6 @@ int front_cross_entropy(struct device *dev, struct stream *s, enum dtype t, doub
     return front_submit(dev, s, "cross_entropy", l->cross_entropy, &a, sizeof a, err);
 }
 
-static void check_part(const struct logits_part *p)
-{
-    ASSERT(p->r >= 0 && p->ld >= 0 && p->valid >= 0 && p->valid <= p->ld && p->first >= 0);
-    ASSERT(p->r == 0 || p->targets);
-}
-
 int front_ce_max(struct device *dev, struct stream *s, enum dtype t, double *max,
                  const struct logits_part *p, struct error *err)
 {
@@ -34,7 +28,7 @@ int front_ce_max(struct device *dev, struct stream *s, enum dtype t, double *max
     if (!l) {
         return front_no_such_type(dev, "ce_max", t, err);
     }
-    check_part(p);
+    front_check_part(p);
     struct ce_args a = {.p = *p, .out = max};
     return front_submit(dev, s, "ce_max", l->ce_max, &a, sizeof a, err);
 }
@@ -46,7 +40,7 @@ int front_ce_sum(struct device *dev, struct stream *s, enum dtype t, double *sum
     if (!l) {
         return front_no_such_type(dev, "ce_sum", t, err);
     }
-    check_part(p);
+    front_check_part(p);
     struct ce_args a = {.p = *p, .out = sums, .max = max};
     return front_submit(dev, s, "ce_sum", l->ce_sum, &a, sizeof a, err);
 }
@@ -59,7 +53,7 @@ int front_ce_finish(struct device *dev, struct stream *s, enum dtype t, double *
     if (!l) {
         return front_no_such_type(dev, "ce_finish", t, err);
     }
-    check_part(p);
+    front_check_part(p);
     struct ce_args a = {
         .p = *p, .out = nll, .dlogits = dlogits, .max = max, .sums = sums, .dloss = dloss};
     return front_submit(dev, s, "ce_finish", l->ce_finish, &a, sizeof a, err);
