@@ -1,12 +1,11 @@
 /* AdamW and SGD over many runs of numbers at once: a block a chunk of one run. Bytes a number:
  * AdamW 28 (w, m, v read and written, g read), SGD 12; 2 more where bf16 copies are written.
  * Source of AdamW: Loshchilov & Hutter 2019, algorithm 2. */
-#include "kernels/cuda/cu.h"
+#include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vec.cuh"
 
 #define NUM_THREADS 256
-#define CHUNK 8192
 /* So many runs fit into a kernel's 4 KB of arguments. */
 #define MAX_RUNS 80
 
@@ -34,23 +33,12 @@ struct run {
 struct run_list {
     struct run runs[MAX_RUNS];
     int32_t num, num_chunks;
-};
 
-/* The run that has this chunk. */
-static __device__ __forceinline__ int run_of(const struct run_list &list, int chunk)
-{
-    int low = 0;
-    int high = list.num - 1;
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-        if (list.runs[middle].first <= chunk) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
+    __device__ __forceinline__ int first_chunk(int i) const
+    {
+        return runs[i].first;
     }
-    return low;
-}
+};
 
 template <bool ADAM, int N>
 static __device__ __forceinline__ void step_at(const struct numbers &a, int i,
@@ -105,7 +93,7 @@ static __global__ void __launch_bounds__(NUM_THREADS)
                 struct run_list list)
 {
     double factor = grad_scale != NULL ? *grad_scale : 1.0;
-    int at = run_of(list, (int)blockIdx.x);
+    int at = chunk_owner(list, (int)blockIdx.x);
     const struct run &run = list.runs[at];
     int64_t from = (int64_t)((int)blockIdx.x - run.first) * CHUNK;
     int n = (int)(run.n - from < CHUNK ? run.n - from : CHUNK);
@@ -145,7 +133,7 @@ static int32_t list_fill(struct run_list *list, const struct step_args *a, int32
         }
         list->runs[num] = {r->w,           r->g, r->m, r->low, r->n, (float)(a->lr * r->decay),
                            (int32_t)chunks};
-        chunks += (r->n + CHUNK - 1) / CHUNK;
+        chunks += chunks_of(r->n);
         if (chunks > INT32_MAX) {
             return -1;
         }

@@ -5,12 +5,12 @@
  * Bytes a number: its type's. Doubles are no bound: each number costs a conversion and a
  * multiply-add, 16 and 64 a clock and multiprocessor of an H100, which is 3.6e12 conversions a
  * second where memory brings 1.1e12 floats. */
+#include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vec.cuh"
 
 #define NUM_THREADS 256
-#define CHUNK 8192
 #define MAX_SPANS WORKSPACE_SQUARES_SPANS
 #define MAX_PARTS WORKSPACE_SQUARES_PARTS
 
@@ -19,23 +19,12 @@ struct span_list {
     struct span spans[MAX_SPANS];
     int32_t first[MAX_SPANS + 1];
     int32_t num;
-};
 
-/* The span that has this chunk. */
-static __device__ __forceinline__ int span_of(const struct span_list &list, int chunk)
-{
-    int low = 0;
-    int high = list.num - 1;
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-        if (list.first[middle] <= chunk) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
+    __device__ __forceinline__ int first_chunk(int i) const
+    {
+        return first[i];
     }
-    return low;
-}
+};
 
 template <class T, int N>
 static __device__ __forceinline__ void add_squares(double (&sum)[4], const float (&f)[N])
@@ -83,7 +72,7 @@ static __global__ void __launch_bounds__(NUM_THREADS)
 {
     double sum[4] = {};
     for (int chunk = (int)blockIdx.x; chunk < list.first[list.num]; chunk += (int)gridDim.x) {
-        int i = span_of(list, chunk);
+        int i = chunk_owner(list, chunk);
         int64_t from = (int64_t)(chunk - list.first[i]) * CHUNK;
         int64_t left = list.spans[i].n - from;
         add_chunk<T>(sum, x + list.spans[i].at + from, (int)(left < CHUNK ? left : CHUNK));
@@ -120,7 +109,7 @@ static int32_t list_fill(struct span_list *list, const struct span *spans, int32
         }
         list->spans[i] = spans[i];
         list->first[i] = (int32_t)chunks;
-        chunks += (spans[i].n + CHUNK - 1) / CHUNK;
+        chunks += chunks_of(spans[i].n);
         if (chunks > INT32_MAX - MAX_PARTS) {
             return -1;
         }
