@@ -27,6 +27,8 @@ struct plan_input {
     int32_t host_cores;
     /* The node whose GPUs a job can be started on: others are other hosts'; NULL = any one. */
     const char *gpu_node;
+    /* GPUs of gpu_node that are not there: backend auto doesn't reckon with them. */
+    int32_t num_gpus_gone;
     /* What spec_check_plan found; it becomes the plan's list, and what else can't be run is added
      * to that. NULL: a plan to be started; what can't be run is refused. */
     const struct spec_unbuilt *unbuilt;

@@ -112,8 +112,9 @@ static bool given_gpu(const struct plan_input *in)
 }
 
 /* Where nobody says: the devices of the type that is asked for; else GPUs where there are enough of
- * them, then CPU devices, then those that are more. */
-static bool wants_gpu(const Plan *plan, const struct plan_input *in)
+ * them, then CPU devices, then those that are more. GPUs that nobody can have are none where CPU
+ * devices would do; drained ones are some, since they come back. */
+static bool wants_gpu(Plan *plan, const struct plan_input *in)
 {
     const ResourcesSpec *r = plan->spec->resources;
     if (in->placement) {
@@ -125,6 +126,15 @@ static bool wants_gpu(const Plan *plan, const struct plan_input *in)
     struct device_num gpus = num_devices(in->cluster, r, false, gpu_node(in));
     int64_t num_gpu = in->unbuilt ? gpus.all : gpus.of_node;
     int64_t num_cpu = num_devices(in->cluster, r, true, NULL).all, wanted = plan->mesh->num_ranks;
+    if (num_gpu >= wanted && gpu_node(in) && num_gpu - in->num_gpus_gone < wanted &&
+        num_cpu >= wanted) {
+        plan_add_note(
+            plan,
+            "backend cpu: %d of the %lld GPUs of node %s are not there; resources.backend: "
+            "cuda waits for them",
+            in->num_gpus_gone, (long long)num_gpu, in->gpu_node);
+        return false;
+    }
     return num_gpu >= wanted || (num_cpu < wanted && num_gpu > num_cpu);
 }
 

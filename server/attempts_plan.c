@@ -24,6 +24,7 @@ int attempts_plan(struct controller *c, const JobSpec *spec, const ProbeReply *f
                             .fabric = t->plan_fabric,
                             .host_cores = t->host.cores,
                             .gpu_node = t->gpu_node,
+                            .num_gpus_gone = topology_num_gpus_gone(t),
                             .placement = (const RankPlacement *const *)places};
     int rc = plan_build(&in, out, err);
     topology_free_places(places, num_devices);

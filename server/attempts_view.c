@@ -76,6 +76,17 @@ static bool differ_in_memory(const struct fabric *f)
     return false;
 }
 
+void attempts_view_restrict(const struct topology *t, struct place_request *r)
+{
+    /* The backend was chosen when the job came; a job of an older version has none. */
+    r->cpu_only = !r->gpu_only;
+    r->one_node = r->gpu_only; /* all that a launcher reaches is one host's */
+    if (r->gpu_only && t->gpu_node) {
+        r->nodes = &t->gpu_node; /* others are refused at submit */
+        r->num_nodes = 1;
+    }
+}
+
 static struct place_request place_of(struct controller *c, struct job *j, bool with_memory)
 {
     struct place_request r = {.data = 0};
@@ -89,14 +100,7 @@ static struct place_request place_of(struct controller *c, struct job *j, bool w
                                    .expert = 1,
                                    .type = "any"};
     }
-    /* The backend was chosen when the job came; a job of an older version has none. */
-    const struct topology *t = controller_topology(c);
-    r.cpu_only = !r.gpu_only;
-    r.one_node = r.gpu_only; /* all that a launcher reaches is one host's */
-    if (r.gpu_only && t->gpu_node) {
-        r.nodes = &t->gpu_node; /* others are refused at submit */
-        r.num_nodes = 1;
-    }
+    attempts_view_restrict(controller_topology(c), &r);
     return r;
 }
 

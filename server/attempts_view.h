@@ -24,6 +24,9 @@ int attempts_view_make(struct controller *c, const char *tenant, struct attempts
                        struct error *err);
 void attempts_view_free(struct attempts_view *v);
 
+/* What a launcher reaches: for a gang of GPUs one node, this host's own where it is in the file. */
+void attempts_view_restrict(const struct topology *t, struct place_request *r);
+
 /* Priority as people say it: "high", "620". */
 const char *attempts_priority_words(int32_t priority, char out[16]);
 

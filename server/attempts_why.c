@@ -7,6 +7,7 @@
 #include "server/attempts_view.h"
 #include "server/dependencies.h"
 #include "server/msg.h"
+#include "server/out_of_use.h"
 
 static void add_reason(WhyReply *reply, const char *words)
 {
@@ -66,8 +67,12 @@ static void explain_place(struct controller *c, const struct attempts_view *v, s
                           WhyReply *reply)
 {
     struct sched_reason reason = {.may_start_ms = SCHED_NEVER};
+    char words[480];
     sched_why(&v->view, i, &reason);
     add_reason(reply, reason.words);
+    if (out_of_use_words(controller_topology(c), &v->jobs[i].place, words, sizeof words)) {
+        add_reason(reply, words);
+    }
     for (int32_t k = 0; k < reason.num_holders; k++) {
         add_holder(reply, reason.holders[k]);
     }

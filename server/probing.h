@@ -28,6 +28,7 @@ struct probe_mail {
      * changes. -1: m->error says why, and the reply is dropped. May be NULL. */
     int (*work)(struct probe_mail *m);
     const struct topology *topology; /* for work */
+    int32_t num_gpus_gone;           /* of it, when the mail was made */
     ProtobufCMessage *result;        /* of work; owned */
 };
 

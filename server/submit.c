@@ -18,7 +18,7 @@
 #include "server/dependencies.h"
 #include "server/msg.h"
 #include "server/run_as.h"
-#include "server/tenants.h"
+#include "server/submit_notes.h"
 
 static ProbeRequest *probe_request(const struct controller *c, const JobSpec *spec)
 {
@@ -197,20 +197,6 @@ static int store_new(struct controller *c, struct probe_mail *m, JobSpec *spec, 
     return controller_event(c, j, "submitted", who->user, 0, err, "%s", "");
 }
 
-/* It is taken all the same: a maximum can be raised. */
-static void note_max(struct controller *c, const char *tenant, PlanSummary *plan)
-{
-    struct tenants *t = controller_tenants(c);
-    int32_t i = tenants_find(t, tenant);
-    int64_t max = i < 0 ? -1 : tenants_quota(t, i)->max_devices;
-    if (max >= 0 && plan->devices > max) {
-        char *text;
-        msg_printf(&text, "tenant %s may hold at most %lld device%s: it waits until that is raised",
-                   tenant, (long long)max, max == 1 ? "" : "s");
-        msg_push(&plan->notes, &plan->n_notes, text);
-    }
-}
-
 /* Paths outside of the tenant's roots are a matter of rights. */
 static int fail_probe(struct controller *c, const struct probe_mail *m, struct error *err)
 {
@@ -234,7 +220,8 @@ static int submit_work(struct probe_mail *m)
                                   .cluster = t->cluster,
                                   .fabric = t->plan_fabric,
                                   .host_cores = t->host.cores,
-                                  .gpu_node = t->gpu_node};
+                                  .gpu_node = t->gpu_node,
+                                  .num_gpus_gone = m->num_gpus_gone};
     Plan *plan;
     if (plan_build(&in, &plan, &m->error) != 0) {
         return -1;
@@ -264,7 +251,7 @@ static int on_probed(void *controller, struct mail *base, struct error *err)
     }
     SubmitReply *reply = msg_new(&submit_reply__descriptor);
     reply->plan = plan_summary(plan);
-    note_max(c, call_caller(base->call)->tenant, reply->plan);
+    submit_notes_add(c, call_caller(base->call)->tenant, plan, reply->plan);
     struct job *j = NULL;
     if (!r->dry_run) {
         rc = store_new(c, m, (JobSpec *)text_clone(&plan->spec->base), plan, &j, err);
@@ -312,6 +299,7 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
     memcpy(probe->spec_sha256, spec_sha256, sizeof spec_sha256);
     /* Until its peaks are known the topology changes. */
     probe->topology = controller_topology(c);
+    probe->num_gpus_gone = topology_num_gpus_gone(probe->topology);
     probe->work = probe->topology->plan_fabric ? submit_work : NULL;
     controller_probe(c, probe);
     return 0;

@@ -204,6 +204,17 @@ int32_t topology_find_node(const struct topology *t, const char *name, struct er
     return -1;
 }
 
+int32_t topology_num_gpus_gone(const struct topology *t)
+{
+    const struct fabric *f = t->fabric;
+    int32_t node = t->gpu_node ? fabric_find_node(f, t->gpu_node) : -1, num = 0;
+    for (int32_t i = 0; node >= 0 && i < f->nodes[node].num_devices; i++) {
+        int32_t d = f->nodes[node].first_device + i;
+        num += !f->types[f->devices[d].type].is_cpu && drains_is_missing(t->drains, d);
+    }
+    return num;
+}
+
 void topology_set_peaks(struct topology *t, double fp32, double fp64)
 {
     t->host.peak_fp32 = fp32;

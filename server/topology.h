@@ -47,6 +47,8 @@ void topology_free(struct topology *t);
 
 /* -1 and err, which names the nearest, where there is no such node. */
 int32_t topology_find_node(const struct topology *t, const char *name, struct error *err);
+/* GPUs of gpu_node that the file has and this host doesn't report: nobody can have them. */
+int32_t topology_num_gpus_gone(const struct topology *t);
 /* Peaks of this host, measured after a start: for devices that the file gives no figure. */
 void topology_set_peaks(struct topology *t, double fp32, double fp64);
 

@@ -268,6 +268,42 @@ class Hosts(ClusterCase):
         wait_for("what is missing", lambda: sum(d.drained for d in self.devices().values()) == 8)
         self.s.wait_state(self.s.submit(self.spec("cpu", steps=5, devices=4)), "SUCCEEDED")
 
+    def submit(self, backend, **fields):
+        spec = self.spec(backend, steps=5, **fields)
+        spec.resources.backend = backend
+        reply = self.s.jobs.Submit(m.jobs.SubmitRequest(spec=spec), timeout=DEADLINE)
+        return reply.job.id, reply.plan
+
+    # Whoever leaves the backend open doesn't wait for GPUs that nobody can have; whoever names it does,
+    # and is told what for.
+    def test_nobody_waits_for_missing_gpus_who_did_not_ask_for_them(self):
+        here = self.look("none")
+        wait_for("what is missing", lambda: sum(d.drained for d in self.devices().values()) == 8)
+        job, plan = self.submit("auto", devices=4)
+        self.assertEqual((plan.backend, plan.precision), ("cpu", "fp32"))
+        self.assertIn(f"backend cpu: 8 of the 8 GPUs of node {here} are not there; resources.backend: "
+                      "cuda waits for them", list(plan.notes))
+        self.s.wait_state(job, "SUCCEEDED")
+        job, plan = self.submit("cuda", devices=2)
+        words = (f"8 of the 8 devices that suit it are out of use: {here}:0-7 (node {here} reports 0 of "
+                 "8 devices)")
+        self.assertIn(f"it waits: {words}; resources.backend: cpu takes CPU devices", list(plan.notes))
+        why = self.s.jobs.Why(self.ref(job), timeout=DEADLINE)
+        self.assertEqual(list(why.reasons), ["needs 2 devices, 0 of 8 are free (8 are drained)", words])
+
+    # What somebody drained comes back: it is waited for, and submit says so.
+    def test_drained_gpus_are_waited_for(self):
+        here = self.look("dgx")
+        self.drain(here, reason="new disks")
+        job, plan = self.submit("auto", devices=2)
+        self.assertEqual(plan.backend, "cuda")
+        self.assertIn(f"it waits: 8 of the 8 devices that suit it are out of use: {here}:0-7 (new disks); "
+                      "resources.backend: cpu takes CPU devices", list(plan.notes))
+        self.assertEqual(self.s.state(job), "JOB_QUEUED")
+        self.undrain(here)
+        self.s.wait_state(job, "SUCCEEDED")
+        self.assertFalse([n for n in self.submit("auto", devices=2)[1].notes if "waits" in n])
+
 
 class Tenants(unittest.TestCase):
     # What others do is not told; what is out of use is.

@@ -309,6 +309,32 @@ static void the_servers_own_gpus_are_used(void **state)
     chosen("cpu", "fp32");
 }
 
+/* A file may promise GPUs that the host hasn't: who leaves the backend open gets CPU devices, where
+ * there are, and is told. */
+static void gpus_that_are_gone_are_none_for_auto(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 2, 4, 8, 0);
+    be_gpus(4, "h100");
+    c->input.gpu_node = "node0";
+    c->layout.data = 4;
+    c->input.num_gpus_gone = 1;
+    Plan *p = plan_case_build(c);
+    assert_string_equal(p->backend, "cpu");
+    assert_string_equal(p->notes[0], "backend cpu: 1 of the 4 GPUs of node node0 are not there; "
+                                     "resources.backend: cuda waits for them");
+    plan__free_unpacked(p, NULL);
+    c->layout.data = 2; /* three are left */
+    chosen("cuda", "bf16");
+    c->input.num_gpus_gone = 4;
+    chosen("cpu", "fp32");
+    c->resources.type = (char *)"h100";
+    chosen("cuda", "bf16");
+    c->resources.type = (char *)"any";
+    be_gpus(8, "h100"); /* no CPU devices: it waits */
+    chosen("cuda", "bf16");
+}
+
 static void given_devices_have_to_suit_the_backend(void **state)
 {
     (void)state;
@@ -434,6 +460,7 @@ int main(void)
         T(more_gpus_than_there_are_are_refused),
         T(a_gang_of_gpus_lies_on_one_node),
         T(a_gang_of_gpus_waits_for_a_node_of_its_own),
+        T(gpus_that_are_gone_are_none_for_auto),
         T(gpus_of_two_nodes_are_not_enough_for_auto),
         T(the_servers_own_gpus_are_used),
         T(given_devices_have_to_suit_the_backend),

@@ -1,0 +1,11 @@
+/* What submit says about a job beside what its plan does: what will make it wait. */
+#ifndef TANDEM_SERVER_SUBMIT_NOTES_H
+#define TANDEM_SERVER_SUBMIT_NOTES_H
+
+#include "server/controller.h"
+
+/* Adds to the summary of plan. Owner thread. */
+void submit_notes_add(struct controller *c, const char *tenant, const Plan *plan,
+                      PlanSummary *summary);
+
+#endif
