@@ -30,8 +30,9 @@ void cusim_protect(void);
 /* What a step must not do, counted since the start. */
 struct cusim_counts {
     int64_t launches, allocations, syncs;
-    int64_t pageable_copies; /* copies that were not asynchronous, for want of pinned memory */
+    int64_t pageable_copies;  /* copies that were not asynchronous, for want of pinned memory */
     int64_t graphs, replayed; /* launches of graphs, and the pieces of work that these brought */
+    int64_t lanes;            /* sets of threads for kernels: with ThreadSanitizer one a stream */
     size_t bytes_now, bytes_peak;
 };
 struct cusim_counts cusim_counted(void);
@@ -41,8 +42,8 @@ void cusim_no_algorithm(int n);
 /* Communicators of this process report `error` (an ncclResult_t) from now on, and what runs in them
  * never ends unless it is aborted; 0 heals them. */
 void cusim_nccl_break(int error);
-/* From now on a call doesn't return to this process, as one that has to connect to a peer that never
- * comes, until its communicator is revoked or aborted. */
+/* From now on a call doesn't return to this process, as one that has to connect to a peer that
+ * never comes, until its communicator is revoked or aborted. */
 void cusim_nccl_hold(void);
 /* How long a collective waits for its peers before the program is ended; else 60 s. */
 void cusim_nccl_deadline_ms(int64_t deadline_ms);

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "kernels/cusim/engine.h"
+#include "kernels/cusim/machine.h"
 #include "kernels/cusim/tsan.h"
 
 namespace cusim
@@ -29,6 +30,7 @@ struct lanes *lanes_new()
         l = (struct lanes *)reserve(sizeof *l);
         l->areas = (char *)reserve(NUM_AREAS * SHARED_MAX);
         unused = l;
+        counts.lanes++;
     }
     if (TSAN_ON) {
         unused = l->next;
@@ -39,6 +41,9 @@ struct lanes *lanes_new()
 
 void lanes_free(struct lanes *l)
 {
+    if (!l) {
+        return;
+    }
     tsan_release(l->token);
     if (TSAN_ON) {
         l->next = unused;

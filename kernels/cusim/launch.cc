@@ -19,7 +19,7 @@ static enum progress run_launched(const void *args)
     const struct launched *l = (const struct launched *)args;
     struct launch launch = l->launch;
     launch.args = l + 1;
-    grid_run(&launch, stream_running()->lanes);
+    grid_run(&launch, stream_lanes(stream_running()));
     return WORK_DONE;
 }
 

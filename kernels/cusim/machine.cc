@@ -120,7 +120,7 @@ static enum progress work(struct CUstream_st *s)
 static struct {
     struct fiber host;
     struct CUstream_st *stream;
-    enum order { BEGIN, WORK, END } order;
+    enum order { WORK, END } order;
     enum progress progress;
 } asked;
 
@@ -129,9 +129,6 @@ static void obey()
     for (;;) {
         struct CUstream_st *s = asked.stream;
         switch (asked.order) {
-        case asked.BEGIN:
-            s->lanes = lanes_new();
-            break;
         case asked.WORK:
             asked.progress = work(s);
             break;
@@ -167,10 +164,16 @@ void stream_begin(struct CUstream_st *s)
     if (TSAN_ON) {
         fiber_init(&s->fiber);
         fiber_begin(&s->fiber, obey);
-        ask_fiber(s, asked.BEGIN);
-    } else {
-        s->lanes = lanes_new();
     }
+}
+
+struct lanes *stream_lanes(struct CUstream_st *s)
+{
+    struct CUstream_st *owner = s->inside ? s->inside : s;
+    if (!owner->lanes) {
+        owner->lanes = lanes_new();
+    }
+    return owner->lanes;
 }
 
 void stream_end(struct CUstream_st *s)

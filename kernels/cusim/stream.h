@@ -44,7 +44,9 @@ struct CUstream_st {
     /* Under ThreadSanitizer its work runs there: a stream is a thread, with a stack of its own. */
     struct cusim::fiber fiber;
     char token[8];
-    struct cusim::lanes *lanes;
+    struct cusim::lanes *lanes; /* from its first kernel on */
+    /* Its kernels run in that one's lanes: it is a graph's, and that one does nothing meanwhile. */
+    struct CUstream_st *inside;
     struct CUgraph_st *capture; /* what is pushed goes there instead, as this lane's */
     int capture_lane;
 };
@@ -62,6 +64,8 @@ extern struct CUstream_st *streams;
 /* What it needs to run work, and that again. */
 void stream_begin(struct CUstream_st *s);
 void stream_end(struct CUstream_st *s);
+/* Where its kernels run; for its own work to ask. */
+struct lanes *stream_lanes(struct CUstream_st *s);
 /* The stream, which must be one: CUDA's stream 0 isn't allowed. */
 struct CUstream_st *stream_check(cudaStream_t s, const char *what);
 /* Takes over what lies in op. */

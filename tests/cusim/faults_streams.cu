@@ -177,9 +177,38 @@ static int run_graph_unordered(int right)
     return rc;
 }
 
+/* Two streams launch a graph each, and nothing orders the two. */
+static int run_graphs_unordered(int right)
+{
+    struct two t = two_open();
+    cudaGraph_t graph;
+    cudaGraphExec_t execs[2];
+    for (int i = 0; i < 2; i++) {
+        must(cudaStreamBeginCapture(t.b.s, cudaStreamCaptureModeThreadLocal));
+        launch(change_turned, t.b.s, t.b.device, (float)(i + 1), (float)(1 - i));
+        must(cudaStreamEndCapture(t.b.s, &graph));
+        must(cudaGraphInstantiate(&execs[i], graph, 0));
+        must(cudaGraphDestroy(graph));
+    }
+    must(cudaGraphLaunch(execs[0], t.b.s));
+    if (right) {
+        order(&t, t.b.s, t.other);
+    }
+    must(cudaGraphLaunch(execs[1], t.other));
+    int rc = two_close(&t, 4);
+    must(cudaGraphExecDestroy(execs[0]));
+    must(cudaGraphExecDestroy(execs[1]));
+    return rc;
+}
+
 const struct fault stream_faults[] = {
-    {"kernels_unordered", run_kernels_unordered}, {"copy_unordered", run_copy_unordered},
-    {"event_too_early", run_event_too_early},     {"no_way_back", run_no_way_back},
-    {"host_reads_early", run_host_reads_early},   {"host_writes_early", run_host_writes_early},
-    {"graph_unordered", run_graph_unordered},     {nullptr, nullptr},
+    {"kernels_unordered", run_kernels_unordered},
+    {"copy_unordered", run_copy_unordered},
+    {"event_too_early", run_event_too_early},
+    {"no_way_back", run_no_way_back},
+    {"host_reads_early", run_host_reads_early},
+    {"host_writes_early", run_host_writes_early},
+    {"graph_unordered", run_graph_unordered},
+    {"graphs_unordered", run_graphs_unordered},
+    {nullptr, nullptr},
 };

@@ -39,7 +39,8 @@ POISON = {"shared_not_written", "device_not_written"}
 RACES = {"no_barrier", "no_second_barrier", "no_syncwarp", "shuffle_as_fence", "no_atomic",
          "barrier_for_the_grid", "copy_without_wait", "copy_without_barrier"}
 STREAMS = {"kernels_unordered", "copy_unordered", "event_too_early", "no_way_back",
-           "host_reads_early", "host_writes_early", "graph_unordered"}
+           "host_reads_early", "host_writes_early", "graph_unordered",
+           "graphs_unordered"}
 OVERRUNS = {"shared_overrun", "global_overrun", "dynamic_overrun", "use_after_free"}
 MISALIGNED = {"misaligned_cast"}
 # In these schedules a wrong result shows even without a sanitizer.

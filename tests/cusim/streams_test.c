@@ -203,6 +203,39 @@ static void graphs_are_captured_once_and_launched_often(void **state)
     }
 }
 
+/* A set of threads is 100 MB to ThreadSanitizer, and a run has hundreds of graphs. */
+static void graphs_run_on_the_threads_of_their_stream(void **state)
+{
+    (void)state;
+    enum { NUM = 12 };
+    cudaGraphExec_t execs[NUM];
+    cudaStream_t other = stream_open();
+    int64_t before = cusim_counted().lanes;
+    for (int i = 0; i < NUM; i++) {
+        cudaGraph_t graph;
+        MUST(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+        count(s);
+        MUST(cudaStreamEndCapture(s, &graph));
+        MUST(cudaGraphInstantiate(&execs[i], graph, 0));
+        MUST(cudaGraphDestroy(graph));
+        MUST(cudaGraphLaunch(execs[i], s));
+        MUST(cudaGraphLaunch(execs[i], s));
+        MUST(cudaStreamSynchronize(s));
+        MUST(cudaGraphLaunch(execs[i], other));
+        MUST(cudaStreamSynchronize(other));
+    }
+    assert_true(cusim_counted().lanes <= before + 2);
+    MUST(cudaStreamDestroy(other));
+    count(s);
+    for (int i = 0; i < NUM; i++) {
+        MUST(cudaGraphLaunch(execs[i], s));
+        MUST(cudaGraphExecDestroy(execs[i]));
+    }
+    fetch(s);
+    MUST(cudaStreamSynchronize(s));
+    assert_int_equal(*host, 64 * (4 * NUM + 1));
+}
+
 static void a_graph_ends_where_it_began(void **state)
 {
     (void)state;
@@ -352,6 +385,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(host_functions_run_in_the_streams_order, open_stream,
                                         close_stream),
         cmocka_unit_test_setup_teardown(graphs_are_captured_once_and_launched_often, open_stream,
+                                        close_stream),
+        cmocka_unit_test_setup_teardown(graphs_run_on_the_threads_of_their_stream, open_stream,
                                         close_stream),
         cmocka_unit_test_setup_teardown(a_graph_ends_where_it_began, open_stream, close_stream),
         cmocka_unit_test_setup_teardown(wrong_launches_are_errors, open_stream, close_stream),
