@@ -39,14 +39,20 @@ struct case_layout {
     enum often often;
 };
 
+/* What rounding alone makes of a step's norm: relative to fp64, over several runs of other code
+ * that rounds in the same places. */
+struct spread {
+    double mean, deviation;
+};
+
 /* A case and what its sizes allow. */
 struct oracle {
     const struct golden *golden;
     const struct golden *model; /* where its weights are; NULL = the same */
     const struct case_layout *layouts;
     size_t num_layouts;
-    bool large;       /* ref takes minutes */
-    double norm_bf16; /* a bar of its own; 0 = that of the way */
+    bool large;                  /* ref takes minutes */
+    const struct spread *spread; /* of each step: the bar of norms in bf16; NULL = the way's */
 };
 
 #define LAYOUTS(list) .layouts = (list), .num_layouts = sizeof(list) / sizeof((list)[0])
@@ -162,7 +168,26 @@ static void compare(struct distances *d, const struct gang *g, const struct gold
     }
 }
 
-static struct distances follow(const struct gang_spec *spec)
+/* How many deviations a step's norm may lie from the mean, and what is allowed beside: layouts add
+ * up, and round, in other places. */
+#define SPREAD_BAR 3.0
+#define SPREAD_FLOOR 1e-3
+
+static void check_spread(const struct gang *g, const struct golden *golden,
+                         const struct spread *spread)
+{
+    double norm[GOLDEN_STEPS];
+    golden_curve(golden, "grad_norm_f64", norm);
+    for (int64_t i = 0; i < GOLDEN_STEPS; i++) {
+        double off = g->steps[i].grad_norm / norm[i] - 1.0;
+        double most = SPREAD_BAR * spread[i].deviation + SPREAD_FLOOR;
+        if (!(fabs(off - spread[i].mean) <= most))
+            fail_msg("%s: step %lld: norm off by %.2e, where rounding makes it %.2e +- %.1e",
+                     golden->name, (long long)i + 1, off, spread[i].mean, most);
+    }
+}
+
+static struct distances follow(const struct gang_spec *spec, const struct spread *spread)
 {
     struct distances d = {0.0, 0.0};
     double lr[GOLDEN_STEPS];
@@ -180,6 +205,8 @@ static struct distances follow(const struct gang_spec *spec)
     compare(&d, &g, spec->golden, "f64");
     if (strcmp(spec->precision, "bf16") == 0)
         compare(&d, &g, spec->golden, "bf16");
+    if (spread != NULL)
+        check_spread(&g, spec->golden, spread);
     plan__free_unpacked((Plan *)g.plan, NULL);
     return d;
 }
@@ -210,11 +237,11 @@ static void check_layout(const struct oracle *o, const struct case_layout *l, co
              o->golden->name, way->precision, way->backend, (long long)l->data,
              (long long)l->tensor, l->sequence_parallel ? " (sequence)" : "", (long long)l->micro,
              (long long)l->zero_stage, (long long)l->shard_size);
-    struct distances d = follow(&spec);
+    const struct spread *spread = strcmp(way->precision, "bf16") == 0 ? o->spread : NULL;
+    struct distances d = follow(&spec, spread);
     if (effort_is_set("TANDEM_VERBOSE"))
         print_message("%s: loss %.1e, norm %.1e\n", words, d.loss, d.norm);
-    bool own_bar = o->norm_bf16 > 0.0 && strcmp(way->precision, "bf16") == 0;
-    if (!(d.loss <= way->loss) || !(d.norm <= (own_bar ? o->norm_bf16 : way->norm)))
+    if (!(d.loss <= way->loss) || (spread == NULL && !(d.norm <= way->norm)))
         fail_msg("%s: loss off by %.2e, norm by %.2e", words, d.loss, d.norm);
 }
 
@@ -305,13 +332,22 @@ static void deep_llama_follows_the_reference(void **state)
     }
 }
 
-/* Sizes that are no powers of two. Weights that are rounded, with all else in fp32, move the norm
- * of step 18 by 0.95 % here, always down; the activations' rounding comes on top. */
+/* In bf16 this case's norms end far from fp64's, always below, and how far depends on each single
+ * rounding. So they are held against what PyTorch makes of it that rounds in the same places
+ * (bf16_spread.py): 24 runs, whose weights differed by 2e-6. */
+static const struct spread deep_tied_spread[GOLDEN_STEPS] = {
+    {-0.0016, 0.0007}, {0.0033, 0.0006},  {0.0008, 0.0007},  {0.0011, 0.0007},  {-0.0002, 0.0012},
+    {-0.0023, 0.0016}, {-0.0007, 0.0017}, {-0.0034, 0.0015}, {-0.0016, 0.0016}, {-0.0023, 0.0021},
+    {-0.0023, 0.0013}, {-0.0037, 0.0020}, {-0.0024, 0.0019}, {-0.0060, 0.0020}, {-0.0066, 0.0034},
+    {-0.0046, 0.0029}, {-0.0099, 0.0037}, {-0.0130, 0.0044}, {-0.0057, 0.0029}, {-0.0006, 0.0014},
+};
+
+/* Sizes that are no powers of two. */
 static void deep_tied_llama_follows_the_reference(void **state)
 {
     (void)state;
     const struct oracle o = {
-        .golden = &golden_deep_tied, LAYOUTS(sixes), .large = true, .norm_bf16 = 2.5e-2};
+        .golden = &golden_deep_tied, LAYOUTS(sixes), .large = true, .spread = deep_tied_spread};
     check_all(&o);
 }
 
