@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "runtime/node/proctree.h"
+#include "tests/deadline.h"
 #include "tests/fault/attach_bench.h"
 
 static void an_attempt_runs_and_reports_to_its_end(void **state)
@@ -216,7 +217,9 @@ static void ranks_die_with_a_killed_node(void **state)
     assert_int_equal(kill(t.node, SIGKILL), 0);
     /* We adopt its orphans: reaped here, or reaped already by nobody else. */
     for (int i = 0; i < 3; i++) {
+        deadline_begin(DEADLINE_S, "the end of tandem-node and its two ranks: %d have ended", i);
         assert_true(wait(&status) > 0);
+        deadline_end();
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     }
     finish(&t);

@@ -10,8 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/deadline.h"
+
+/* For all that a body does. */
+#define LEAVE_S 600
 
 static int call_now(struct device *dev, struct stream *s, device_call_fn fn, const void *args,
                     size_t bytes, struct error *err)
@@ -74,7 +80,9 @@ void gang_run_threads(int32_t size, size_t area_bytes, int64_t deadline_ms, gang
     }
     int num_wrong = 0;
     for (int32_t i = 0; i < size; i++) {
+        deadline_begin(LEAVE_S, "the end of rank %d of %d, a thread", (int)i, (int)size);
         pthread_join(threads[i].thread, NULL);
+        deadline_end();
         if (threads[i].rank.why[0]) {
             num_wrong++;
             print_error("rank %d of %d: %s\n", (int)i, (int)size, threads[i].rank.why);
@@ -92,6 +100,7 @@ void gang_start(int32_t size, int fd, int64_t deadline_ms, gang_body body, void 
         pids[i] = fork();
         assert_true(pids[i] >= 0);
         if (pids[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             struct gang_rank r = {
                 .rank = i, .size = size, .fd = fd, .deadline_ms = deadline_ms, .arg = arg};
             rank_run_body(&r, body);
@@ -103,6 +112,16 @@ void gang_start(int32_t size, int fd, int64_t deadline_ms, gang_body body, void 
     }
 }
 
+int gang_wait(pid_t pid, int32_t rank)
+{
+    int status = -1;
+    deadline_begin(LEAVE_S, "the end of rank %d, process %d", (int)rank, (int)pid);
+    pid_t got = waitpid(pid, &status, 0);
+    deadline_end();
+    assert_int_equal(got, pid);
+    return status;
+}
+
 void gang_run_processes(int32_t size, size_t area_bytes, int64_t deadline_ms, gang_body body,
                         void *arg)
 {
@@ -112,9 +131,7 @@ void gang_run_processes(int32_t size, size_t area_bytes, int64_t deadline_ms, ga
     gang_start(size, fd, deadline_ms, body, arg, pids);
     int num_wrong = 0;
     for (int32_t i = 0; i < size; i++) {
-        int status = -1;
-        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        num_wrong += status != 0;
+        num_wrong += gang_wait(pids[i], i) != 0;
     }
     close(fd);
     assert_int_equal(num_wrong, 0);

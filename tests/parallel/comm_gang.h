@@ -39,7 +39,9 @@ void gang_run_processes(int32_t size, size_t area_bytes, int64_t deadline_ms, ga
                         void *arg);
 
 /* Processes that the test itself ends: starts them; pids [size]. A body that finds something wrong
- * exits with 1. */
+ * exits with 1. They die with this process. */
 void gang_start(int32_t size, int fd, int64_t deadline_ms, gang_body body, void *arg, pid_t *pids);
+/* The status of one of them that leaves. */
+int gang_wait(pid_t pid, int32_t rank);
 
 #endif

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "tests/deadline.h"
 #include "tests/effort.h"
 #include "tests/parallel/comm_gang.h"
 #include "tests/parallel/rounding.h"
@@ -467,11 +468,7 @@ static struct shared_count *start_and_hit(int fd, int64_t deadline_ms, int sig, 
         mmap(NULL, sizeof *count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(count != MAP_FAILED);
     gang_start(5, fd, deadline_ms, reduce_until_it_fails, count, pids);
-    int64_t until = clock_mono_ms() + 30000;
-    while (atomic_load(&count->num_rounds[2]) < 3) {
-        assert_true(clock_mono_ms() < until);
-        clock_sleep_ms(1);
-    }
+    WAIT_UNTIL(atomic_load(&count->num_rounds[2]) >= 3, "three rounds of rank 2");
     assert_int_equal(kill(pids[2], sig), 0);
     return count;
 }
@@ -479,25 +476,23 @@ static struct shared_count *start_and_hit(int fd, int64_t deadline_ms, int sig, 
 static void expect_others_left_well(const pid_t pids[5])
 {
     for (int i = 0; i < 5; i++) {
-        int status = -1;
         if (i != 2) {
-            assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-            assert_int_equal(status, 0);
+            assert_int_equal(gang_wait(pids[i], i), 0);
         }
     }
 }
 
 /* A killed rank: whoever reaps it aborts the segment, and all the others leave with its name, long
- * before their deadline (an hour: this test would hang). */
+ * before their deadline (an hour: this test would go on). */
 static void a_killed_rank_frees_the_others(void **state)
 {
     (void)state;
-    int fd, status;
+    int fd;
     pid_t pids[5];
     assert_int_equal(comm_host_segment_new(5, AREA_BYTES, &fd, NULL), 0);
     void *segment = segment_view(fd, 5, AREA_BYTES);
     struct shared_count *count = start_and_hit(fd, 3600 * 1000, SIGKILL, pids);
-    assert_int_equal(waitpid(pids[2], &status, 0), pids[2]);
+    int status = gang_wait(pids[2], 2);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     comm_host_segment_abort(segment, 2, "rank 2 was killed by signal 9 (SIGKILL)");
     expect_others_left_well(pids);
@@ -510,13 +505,13 @@ static void a_killed_rank_frees_the_others(void **state)
 static void a_stopped_rank_is_named_at_the_deadline(void **state)
 {
     (void)state;
-    int fd, status;
+    int fd;
     pid_t pids[5];
     assert_int_equal(comm_host_segment_new(5, AREA_BYTES, &fd, NULL), 0);
     struct shared_count *count = start_and_hit(fd, 3000, SIGSTOP, pids);
     expect_others_left_well(pids);
     kill(pids[2], SIGKILL);
-    assert_int_equal(waitpid(pids[2], &status, 0), pids[2]);
+    gang_wait(pids[2], 2);
     munmap(count, sizeof *count);
     close(fd);
 }

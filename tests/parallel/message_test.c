@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/deadline.h"
 #include "tests/effort.h"
 #include "tests/parallel/comm_gang.h"
 
@@ -377,7 +378,7 @@ static void exchange_until_it_fails(struct gang_rank *r)
 static void hit_one(int sig, int64_t deadline_ms)
 {
     pid_t pids[3];
-    int fd, status;
+    int fd;
     struct rounds *rounds =
         mmap(NULL, sizeof *rounds, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     size_t bytes = comm_host_segment_bytes(3, 0);
@@ -385,23 +386,18 @@ static void hit_one(int sig, int64_t deadline_ms)
     void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(rounds != MAP_FAILED && segment != MAP_FAILED);
     gang_start(3, fd, deadline_ms, exchange_until_it_fails, rounds, pids);
-    int64_t until = clock_mono_ms() + 30000;
-    while (atomic_load(&rounds->num[1]) < 3) {
-        assert_true(clock_mono_ms() < until);
-        clock_sleep_ms(1);
-    }
+    WAIT_UNTIL(atomic_load(&rounds->num[1]) >= 3, "three rounds of rank 1");
     assert_int_equal(kill(pids[1], sig), 0);
     if (sig == SIGKILL) {
-        assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
+        gang_wait(pids[1], 1);
         comm_host_segment_abort(segment, 1, "rank 1 was killed by signal 9");
     }
     for (int i = 0; i < 3; i += 2) {
-        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        assert_int_equal(status, 0);
+        assert_int_equal(gang_wait(pids[i], i), 0);
     }
     if (sig != SIGKILL) {
         kill(pids[1], SIGKILL);
-        assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
+        gang_wait(pids[1], 1);
     }
     munmap(segment, bytes);
     munmap(rounds, sizeof *rounds);

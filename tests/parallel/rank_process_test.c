@@ -21,6 +21,7 @@
 #include "base/fs.h"
 #include "gang.h"
 #include "runtime/comm/comm_host.h"
+#include "tests/deadline.h"
 
 #define NUM_RANKS 2
 #define WAIT_MS 60000
@@ -177,7 +178,7 @@ static void listen_until(struct crew *c, int64_t steps)
 static int reap(struct process *p)
 {
     int status = 0;
-    assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
+    WAIT_UNTIL(waitpid(p->pid, &status, WNOHANG) != 0, "the end of process %d", (int)p->pid);
     p->pid = 0;
     return status;
 }
@@ -279,7 +280,8 @@ static void ranks_leave_when_their_link_is_closed(void **state)
     }
     /* One of them may wait in a sum for the other: its deadline ends that, or we do. */
     int status = 0;
-    pid_t first = waitpid(-1, &status, 0);
+    pid_t first = 0;
+    WAIT_UNTIL((first = waitpid(-1, &status, WNOHANG)) != 0, "the end of a rank whose link closed");
     assert_left_with(status, 1);
     for (int i = 0; i < NUM_RANKS; i++)
         if (c.ranks[i].pid == first)

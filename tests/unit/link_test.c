@@ -15,6 +15,7 @@
 
 #include "base/fs.h"
 #include "runtime/link/link.h"
+#include "tests/deadline.h"
 
 struct pair {
     int fds[2];
@@ -175,7 +176,9 @@ static void threads_can_send_at_once(void **state)
     int64_t last[4] = {0};
     for (int num = 0; num < 2000;) {
         char data[777];
+        deadline_begin(DEADLINE_S, "report %d of 2,000 on the link", num + 1);
         ssize_t n = read(p.fds[1], data, sizeof data);
+        deadline_end();
         assert_true(n > 0);
         assert_int_equal(link_decoder_feed(d, data, (size_t)n, NULL), 0);
         const uint8_t *body;
@@ -252,11 +255,13 @@ static void a_rank_dies_with_its_parent(void **state)
     }
     close(alive[1]);
     char c;
+    deadline_begin(DEADLINE_S, "a rank that starts and dies with its parent");
     assert_int_equal(read(alive[0], &c, 1), 1);
     kill(node, SIGKILL);
     waitpid(node, NULL, 0);
     /* The end of the pipe: the last process that held it is gone. */
     assert_int_equal(read(alive[0], &c, 1), 0);
+    deadline_end();
     close(alive[0]);
 }
 
@@ -274,7 +279,9 @@ static void a_rank_whose_parent_is_another_does_not_start(void **state)
         wait(&inner);
         _exit(WEXITSTATUS(inner));
     }
+    deadline_begin(DEADLINE_S, "the end of a rank that may not start");
     assert_int_equal(waitpid(child, &status, 0), child);
+    deadline_end();
     assert_int_equal(WEXITSTATUS(status), 7);
     close(link[0]);
     close(link[1]);

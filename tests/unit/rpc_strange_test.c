@@ -251,7 +251,8 @@ static void call_without_its_message_is_ended(void **state)
     struct error err;
     ProtobufCMessage *m;
     assert_int_equal(rpc_stream_open(c, "/tandem.v1.Worker/Attach", NULL, &s, &err), 0);
-    assert_int_equal(rpc_stream_recv(s, &tandem__v1__worker_down__descriptor, &m, -1, &err), -1);
+    assert_int_equal(rpc_stream_recv(s, &tandem__v1__worker_down__descriptor, &m, WAIT_MS, &err),
+                     -1);
     assert_int_equal(err.code, ERR_DEADLINE_EXCEEDED);
     assert_string_equal(err.text, "the call took too long");
     rpc_stream_close(s);
@@ -293,6 +294,7 @@ static int connect_to(const struct server *server)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     return fd;
 }
 

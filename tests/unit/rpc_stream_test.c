@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/deadline.h"
 #include "tests/unit/rpc_fixture.h"
 
 /* What the server sends arrives in order; recv's timeout leaves the stream as it was; the
@@ -107,7 +108,9 @@ static void cancel_wakes_the_reader(void **state)
     assert_int_equal(rpc_recv_watch(s, WAIT_MS, &err), 1);
     pthread_t t;
     pthread_create(&t, NULL, cancel_soon, s);
+    deadline_begin(DEADLINE_S, "a reader that wakes");
     assert_int_equal(rpc_recv_watch(s, -1, &err), -1);
+    deadline_end();
     assert_int_equal(err.code, ERR_CANCELLED);
     pthread_join(t, NULL);
     rpc_stream_close(s);

@@ -14,6 +14,10 @@
 #include "kernels/host/pool.h"
 #include "kernels/host/stream.h"
 #include "kernels/kernels.h"
+#include "tests/deadline.h"
+
+/* Of each test, queues and pools included. */
+#define TEST_S 120
 
 struct fixture {
     struct device *dev;
@@ -26,6 +30,7 @@ static int open_device(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
     struct error err = {0};
+    deadline_begin(TEST_S, "the end of the test that runs: a queue, or the caller, waits");
     assert_int_equal(device_open_ref(&f->dev, &err), 0);
     assert_int_equal(f->dev->ops->stream_new(f->dev, STREAM_INLINE, &f->compute, &err), 0);
     assert_int_equal(f->dev->ops->stream_new(f->dev, STREAM_QUEUE, &f->queue, &err), 0);
@@ -42,6 +47,7 @@ static int close_device(void **state)
     f->dev->ops->stream_free(f->dev, f->other);
     f->dev->ops->close(f->dev);
     free(f);
+    deadline_end();
     return 0;
 }
 
@@ -488,9 +494,11 @@ static void two_threads_may_use_one_pool(void **state)
     assert_int_equal(pool_new(&a.pool, 3, &err), 0);
     b.pool = a.pool;
     pthread_t thread;
+    deadline_begin(TEST_S, "the end of 500 rounds of two threads in one pool");
     assert_int_equal(pthread_create(&thread, NULL, rival_main, &b), 0);
     rival_main(&a);
     pthread_join(thread, NULL);
+    deadline_end();
     for (int i = 0; i < 64; i++) {
         assert_int_equal(a.hits[i], 500);
         assert_int_equal(b.hits[i], 500);
