@@ -82,7 +82,7 @@ static int run(struct cli *cli, int argc, char **argv)
                          n ? words[0] : "", near ? "; did you mean ls?" : "");
     }
     if (n < 2) {
-        return cli_usage(argv[0], "which job? Give its number or its name");
+        return cli_usage(argv[0], JOB_WANTED);
     }
     char id[32];
     return list(cli, job_newest(cli, words[1], id));

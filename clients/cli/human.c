@@ -31,6 +31,18 @@ const char *human_count(char out[HUMAN_MAX], double n)
     return out;
 }
 
+const char *human_metric(char out[HUMAN_MAX], double n, const char *unit)
+{
+    static const char prefixes[] = " kMGTPEZY";
+    size_t i = 0;
+    while (n >= 999.5 && prefixes[i + 1]) {
+        n /= 1000;
+        i++;
+    }
+    snprintf(out, HUMAN_MAX, "%.3g%s%.*s%s", n, *unit ? " " : "", i > 0, &prefixes[i], unit);
+    return out;
+}
+
 const char *human_bytes(char out[HUMAN_MAX], double bytes)
 {
     static const char *const units[] = {" B", " kB", " MB", " GB", " TB", " PB"};

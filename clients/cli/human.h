@@ -9,6 +9,8 @@ enum { HUMAN_MAX = 32 };
 
 /* 950, 12.3k, 4.56M, 1.24B */
 const char *human_count(char out[HUMAN_MAX], double n);
+/* 1.85T, 54.6 MFLOP: three digits, and the unit (which may be "") */
+const char *human_metric(char out[HUMAN_MAX], double n, const char *unit);
 /* 512 B, 1.2 GB (powers of 1000) */
 const char *human_bytes(char out[HUMAN_MAX], double bytes);
 /* 0.4s, 42s, 3m12s, 2h05m, 3d04h */

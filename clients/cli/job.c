@@ -4,7 +4,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "clients/cli/args.h"
 #include "plan/layout_rules.h"
 
 enum { NAMESAKES_MAX = 100 };
@@ -134,16 +133,31 @@ void job_layout(const JobSpec *spec, char *out, size_t size)
     buf_free(&words);
 }
 
+int job_parse(const struct arg_flag *flags, int argc, char **argv, const char **job)
+{
+    int n = args_parse(flags, argc, argv, job, 1);
+    return n < 0 ? EXIT_USAGE : n == 0 ? cli_usage(argv[0], JOB_WANTED) : 0;
+}
+
+const WhyReply *job_why(struct cli *cli, const Job *j)
+{
+    char id[32];
+    JobRef q = JOB_REF__INIT;
+    ProtobufCMessage *reply;
+    struct error err;
+    snprintf(id, sizeof id, "%lld", (long long)j->id);
+    q.job = id;
+    return cli_call(cli, "Jobs/Why", &q.base, &why_reply__descriptor, &reply, &err) == 0
+               ? (const WhyReply *)reply
+               : NULL;
+}
+
 int job_action(struct cli *cli, int argc, char **argv, const char *method)
 {
     const struct arg_flag flags[] = {{0}};
     const char *word;
-    int n = args_parse(flags, argc, argv, &word, 1);
-    if (n < 0) {
+    if (job_parse(flags, argc, argv, &word)) {
         return EXIT_USAGE;
-    }
-    if (n == 0) {
-        return cli_usage(argv[0], "which job? Give its number or its name");
     }
     JobRef q = JOB_REF__INIT;
     q.job = (char *)(uintptr_t)word;

@@ -2,7 +2,14 @@
 #ifndef TANDEM_CLIENTS_CLI_JOB_H
 #define TANDEM_CLIENTS_CLI_JOB_H
 
+#include "clients/cli/args.h"
 #include "clients/cli/cli.h"
+
+#define JOB_WANTED "which job? Give its number or its name"
+
+/* Parses the words of a verb that wants a job and nothing else. 0, or EXIT_USAGE after a sentence
+ * on stderr. */
+int job_parse(const struct arg_flag *flags, int argc, char **argv, const char **job);
 
 /* For verbs that only look: the newest job of a name that several have, and a word about it on
  * stderr. id holds the answer where it is another than ref; what is wrong is found by who asks
@@ -10,6 +17,9 @@
 const char *job_newest(struct cli *cli, const char *ref, char id[32]);
 /* *out: job__free_unpacked(out, NULL). ref: number or unambiguous name. */
 int job_get(struct cli *cli, const char *ref, Job **out, struct error *err);
+/* What a job waits for; NULL: nobody says, perhaps it has started or ended meanwhile. Freed with
+ * protobuf_c_message_free_unpacked. */
+const WhyReply *job_why(struct cli *cli, const Job *j);
 /* "RUNNING" */
 const char *job_state_word(JobState state);
 /* Escape sequence for it. */

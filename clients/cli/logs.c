@@ -148,12 +148,8 @@ static int run(struct cli *cli, int argc, char **argv)
         {"attempt", 0, ARG_INT, &attempt, &attempt_given},
         {0},
     };
-    int n = args_parse(flags, argc, argv, &job, 1);
-    if (n < 0) {
+    if (job_parse(flags, argc, argv, &job)) {
         return EXIT_USAGE;
-    }
-    if (n == 0) {
-        return cli_usage(argv[0], "which job? Give its number or its name");
     }
     int64_t number = -1;
     if (rank && strcmp(rank, "node") && (!args_read_int(rank, &number) || number > INT32_MAX)) {

@@ -364,12 +364,8 @@ static int run(struct cli *cli, int argc, char **argv)
         {"follow", 'f', ARG_BOOL, &a.follow, NULL},
         {0},
     };
-    int n = args_parse(flags, argc, argv, &a.job, 1);
-    if (n < 0) {
+    if (job_parse(flags, argc, argv, &a.job)) {
         return EXIT_USAGE;
-    }
-    if (n == 0) {
-        return cli_usage(argv[0], "which job? Give its number or its name");
     }
     if (a.follow && cli->format == FORMAT_PLOT) {
         return cli_usage(argv[0], "-f and -o plot don't go together");

@@ -57,19 +57,6 @@ static const char *seconds_words(char out[HUMAN_MAX], double s)
     return out;
 }
 
-/* "1.85T" */
-static const char *flops_words(char out[HUMAN_MAX], double flops)
-{
-    static const char units[] = " kMGTPEZY";
-    size_t u = 0;
-    while (flops >= 999.5 && units[u + 1]) {
-        flops /= 1000;
-        u++;
-    }
-    snprintf(out, HUMAN_MAX, "%.3g%.*s", flops, u > 0, &units[u]);
-    return out;
-}
-
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static void put_number(struct table *t, const char *human, double n)
@@ -89,7 +76,7 @@ static void put_row(struct table *t, const struct kernel_row *row, const struct 
     table_cell(t, name_words(text, l), NULL, NULL);
     table_cell(t, shape_words(text, row), NULL, NULL);
     put_number(t, times_words(times, row->times, plan), each);
-    put_number(t, l->flops > 0 ? flops_words(n, row->flops / each) : "-", row->flops / each);
+    put_number(t, l->flops > 0 ? human_metric(n, row->flops / each, "") : "-", row->flops / each);
     put_number(t, human_bytes(n, row->bytes / each), row->bytes / each);
     put_number(t, seconds_words(n, row->seconds / each), row->seconds / each);
     put_number(t, seconds_words(n, row->seconds), row->seconds);
@@ -135,7 +122,7 @@ static void print_totals(const struct cli *cli, const struct kernel_table *k)
         table_cell(t, launch_kind_names[i], NULL, NULL);
         snprintf(n, sizeof n, "%lld", (long long)x->launches);
         table_cell(t, x->launches > 0 ? n : "-", NULL, NULL);
-        table_cell(t, x->flops > 0 ? flops_words(n, x->flops) : "-", NULL, NULL);
+        table_cell(t, x->flops > 0 ? human_metric(n, x->flops, "") : "-", NULL, NULL);
         table_cell(t, x->bytes > 0 ? human_bytes(n, x->bytes) : "-", NULL, NULL);
         table_cell(t, seconds_words(n, x->seconds), NULL, NULL);
         snprintf(share, sizeof share, "%.1f %%", 100 * x->seconds / k->step_s);

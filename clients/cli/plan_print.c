@@ -76,19 +76,6 @@ static void print_batch(const Plan *plan)
            plan->total_steps == 1 ? "" : "s", human_count(n, tokens));
 }
 
-/* "54.6 MFLOP" */
-static const char *flops_words(char out[HUMAN_MAX], double flops)
-{
-    static const char units[] = " kMGTPEZY";
-    size_t u = 0;
-    while (flops >= 999.5 && units[u + 1]) {
-        flops /= 1000;
-        u++;
-    }
-    snprintf(out, HUMAN_MAX, "%.3g %.*sFLOP", flops, u > 0, &units[u]);
-    return out;
-}
-
 static const char *time_words(char out[HUMAN_MAX], double seconds)
 {
     if (seconds < 1) {
@@ -132,8 +119,8 @@ static void print_compute(const Plan *plan)
     const TrainingSpec *t = plan->spec->training;
     char a[HUMAN_MAX], b[HUMAN_MAX], c[HUMAN_MAX];
     double step = plan->flops_per_token * (double)t->global_batch_size * (double)t->seq_len;
-    printf("compute    %s a token, %s a step\n", flops_words(a, plan->flops_per_token),
-           flops_words(b, step));
+    printf("compute    %s a token, %s a step\n", human_metric(a, plan->flops_per_token, "FLOP"),
+           human_metric(b, step, "FLOP"));
     double step_s = plan_step_seconds(plan);
     if (step_s <= 0) {
         return;
@@ -146,7 +133,7 @@ static void print_compute(const Plan *plan)
                                                                       : "");
     printf(INDENT "MFU %.0f %% of %s/s a rank\n",
            plan->cost ? plan->cost->mfu * 100 : PLAN_ASSUMED_MFU * 100,
-           flops_words(c, plan->peak_flops));
+           human_metric(c, plan->peak_flops, "FLOP"));
     if (plan->cost) {
         print_cost(plan->cost);
     }

@@ -32,8 +32,8 @@ static int run(struct cli *cli, int argc, char **argv)
         return EXIT_USAGE;
     }
     if (n < 2) {
-        return cli_usage(argv[0], n == 0 ? "which job? Give its number or its name"
-                                         : "which priority? low, normal, high, or 0 to 1000");
+        return cli_usage(argv[0],
+                         n == 0 ? JOB_WANTED : "which priority? low, normal, high, or 0 to 1000");
     }
     if (!read_priority(words[1], &priority)) {
         return cli_usage(argv[0], "%s: expected low, normal, high, or a number from 0 to 1000",

@@ -168,16 +168,10 @@ static void print_folders(const struct cli *cli, const Job *j)
 /* What it waits for, from the scheduler itself. */
 static void print_why(struct cli *cli, const Job *j)
 {
-    char id[32];
-    JobRef q = JOB_REF__INIT;
-    ProtobufCMessage *reply;
-    struct error err;
-    snprintf(id, sizeof id, "%lld", (long long)j->id);
-    q.job = id;
-    if (cli_call(cli, "Jobs/Why", &q.base, &why_reply__descriptor, &reply, &err)) {
+    const WhyReply *w = job_why(cli, j);
+    if (!w) {
         return; /* the page stands without it */
     }
-    const WhyReply *w = (const WhyReply *)reply;
     for (size_t i = 0; i < w->n_reasons; i++) {
         if (!filled(j->message) || strcmp(w->reasons[i], j->message) != 0) { /* said above */
             show_label(cli, i == 0 ? "waits" : "");
@@ -185,7 +179,7 @@ static void print_why(struct cli *cli, const Job *j)
         }
     }
     why_print_wait(w);
-    protobuf_c_message_free_unpacked(reply, NULL);
+    protobuf_c_message_free_unpacked((ProtobufCMessage *)(uintptr_t)w, NULL);
 }
 
 /* What is wrong with the server, if that is anything. */
@@ -237,12 +231,8 @@ static int run(struct cli *cli, int argc, char **argv)
 {
     const struct arg_flag flags[] = {{0}};
     const char *ref;
-    int n = args_parse(flags, argc, argv, &ref, 1);
-    if (n < 0) {
+    if (job_parse(flags, argc, argv, &ref)) {
         return EXIT_USAGE;
-    }
-    if (n == 0) {
-        return cli_usage(argv[0], "which job? Give its number or its name");
     }
     Job *job;
     struct error err;

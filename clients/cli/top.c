@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "clients/cli/args.h"
 #include "clients/cli/collect.h"
+#include "clients/cli/job.h"
 #include "clients/cli/terminal.h"
 #include "clients/cli/top.h"
 #include "clients/cli/verbs.h"
@@ -62,19 +63,6 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static const WhyReply *fetch_why(struct cli *cli, const Job *j)
-{
-    char id[32];
-    JobRef q = JOB_REF__INIT;
-    ProtobufCMessage *reply;
-    struct error err;
-    snprintf(id, sizeof id, "%lld", (long long)j->id);
-    q.job = id;
-    return cli_call(cli, "Jobs/Why", &q.base, &why_reply__descriptor, &reply, &err) == 0
-               ? (const WhyReply *)reply
-               : NULL; /* it has started or ended meanwhile, perhaps */
-}
-
 static int fetch(struct cli *cli, const char *tenant, size_t rows, struct answers *a,
                  struct error *err)
 {
@@ -104,7 +92,7 @@ static int fetch(struct cli *cli, const char *tenant, size_t rows, struct answer
         qsort(a->running.items, a->running.num, sizeof *a->running.items, by_id);
     }
     for (size_t i = 0; i < a->queued.num && i < most; i++) {
-        a->why[a->num_why++] = fetch_why(cli, (const Job *)a->queued.items[i]);
+        a->why[a->num_why++] = job_why(cli, (const Job *)a->queued.items[i]);
     }
     top_sort_queue((Job **)a->queued.items, a->why, a->num_why);
     return 0;

@@ -7,12 +7,8 @@ static int run(struct cli *cli, int argc, char **argv)
 {
     const struct arg_flag flags[] = {{0}};
     const char *job;
-    int n = args_parse(flags, argc, argv, &job, 1);
-    if (n < 0) {
+    if (job_parse(flags, argc, argv, &job)) {
         return EXIT_USAGE;
-    }
-    if (n == 0) {
-        return cli_usage(argv[0], "which job? Give its number or its name");
     }
     char id[32];
     return follow_job(cli, job_newest(cli, job, id), false);

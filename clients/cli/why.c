@@ -58,12 +58,8 @@ static int run(struct cli *cli, int argc, char **argv)
 {
     const struct arg_flag flags[] = {{0}};
     const char *ref;
-    int n = args_parse(flags, argc, argv, &ref, 1);
-    if (n < 0) {
+    if (job_parse(flags, argc, argv, &ref)) {
         return EXIT_USAGE;
-    }
-    if (n == 0) {
-        return cli_usage(argv[0], "which job? Give its number or its name");
     }
     JobRef q = JOB_REF__INIT;
     ProtobufCMessage *reply;
