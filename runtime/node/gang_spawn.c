@@ -1,12 +1,11 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/fs.h"
 #include "runtime/node/gang_state.h"
 #include "runtime/node/pin.h"
@@ -42,18 +41,6 @@ static int fill_actions(posix_spawn_file_actions_t *a, int log_fd, int link_fd, 
     return rc;
 }
 
-static int fill_attributes(posix_spawnattr_t *attr)
-{
-    sigset_t none, every;
-    sigemptyset(&none);
-    sigfillset(&every);
-    posix_spawnattr_setsigmask(attr, &none);
-    posix_spawnattr_setsigdefault(attr, &every);
-    posix_spawnattr_setpgroup(attr, 0);
-    return posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                              POSIX_SPAWN_SETSIGDEF);
-}
-
 static int spawn(const struct gang_spawn *s, int log_fd, int link_fd, int segment_fd, pid_t *pid)
 {
     char rank[16], job[24];
@@ -64,10 +51,9 @@ static int spawn(const struct gang_spawn *s, int log_fd, int link_fd, int segmen
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attr);
-    int rc = fill_actions(&actions, log_fd, link_fd, segment_fd);
+    int rc = child_attributes(&attr, POSIX_SPAWN_SETPGROUP);
     if (rc == 0) {
-        rc = fill_attributes(&attr);
+        rc = fill_actions(&actions, log_fd, link_fd, segment_fd);
     }
     if (rc == 0) {
         struct pin_before before;

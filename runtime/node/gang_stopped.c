@@ -1,28 +1,18 @@
 /* Ranks that someone has stopped (SIGSTOP, a terminal's Ctrl-Z). A stopped process never says so,
  * and where there is only one rank no collective's deadline finds it either. */
-#include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "runtime/comm/comm_host.h"
 #include "runtime/node/gang_state.h"
+#include "runtime/node/proctree.h"
 
-/* The name before it may hold anything. */
 char gang_process_state(pid_t pid)
 {
-    char path[64], line[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return 0;
-    }
-    ssize_t n = read(fd, line, sizeof line - 1);
-    close(fd);
-    line[n > 0 ? n : 0] = 0;
-    const char *after_name = strrchr(line, ')');
-    return after_name && after_name[1] == ' ' ? after_name[2] : 0;
+    char number[16], line[PROCTREE_STAT_MAX];
+    snprintf(number, sizeof number, "%d", (int)pid);
+    const char *fields = proctree_stat(number, line);
+    return fields ? *fields : 0;
 }
 
 void gang_waited_for(const struct gang *g, int32_t rank, char *out, size_t size)

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
@@ -65,29 +65,16 @@ static void say_note(struct health *h, const char *words)
     h->options.on_note(h->options.arg, words);
 }
 
-static int fill_attributes(posix_spawnattr_t *attr)
-{
-    sigset_t none, every;
-    sigemptyset(&none);
-    sigfillset(&every);
-    posix_spawnattr_setsigmask(attr, &none);
-    posix_spawnattr_setsigdefault(attr, &every);
-    posix_spawnattr_setpgroup(attr, 0);
-    return posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                              POSIX_SPAWN_SETSIGDEF);
-}
-
 static int spawn(struct health *h, const char *program, char *list, int in, int out)
 {
     char *argv[] = {(char *)(uintptr_t)program, (char[]){"--watch"}, list, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attr);
-    int rc = posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+    int rc = child_attributes(&attr, POSIX_SPAWN_SETPGROUP);
+    rc = rc ? rc : posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
     rc = rc ? rc : posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
     rc = rc ? rc : posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-    rc = rc ? rc : fill_attributes(&attr);
     h->num_starts++;
     rc = rc ? rc : posix_spawn(&h->pid, program, &actions, &attr, argv, environ);
     posix_spawnattr_destroy(&attr);

@@ -41,24 +41,29 @@ static int read_children(const char *path, pid_t *pids, int max, int *num)
     return 0;
 }
 
-/* Parent of a process by /proc/PID/stat; 0: gone. The name in it may hold anything. */
-static pid_t parent_of(const char *pid)
+const char *proctree_stat(const char *pid, char line[PROCTREE_STAT_MAX])
 {
-    char path[64], line[512];
+    char path[64];
     snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return 0;
+        return NULL;
     }
-    ssize_t n = read(fd, line, sizeof line - 1);
+    ssize_t n = read(fd, line, PROCTREE_STAT_MAX - 1);
     close(fd);
     line[n > 0 ? n : 0] = 0;
-    const char *after_name = strrchr(line, ')');
+    /* The name before it may hold anything. */
+    const char *name_end = strrchr(line, ')');
+    return name_end && name_end[1] == ' ' ? name_end + 2 : NULL;
+}
+
+/* 0: gone. */
+static pid_t parent_of(const char *pid)
+{
+    char line[PROCTREE_STAT_MAX];
+    const char *fields = proctree_stat(pid, line);
     int parent = 0;
-    if (after_name && sscanf(after_name + 1, " %*c %d", &parent) != 1) {
-        parent = 0;
-    }
-    return parent;
+    return fields && sscanf(fields, "%*c %d", &parent) == 1 ? parent : 0;
 }
 
 /* Where the kernel has no "children" files. */

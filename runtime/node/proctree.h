@@ -11,6 +11,11 @@
 /* From now on orphans below this process become its children. */
 int proctree_adopt_orphans(struct error *err);
 
+/* The fields of /proc/PID/stat behind the name, in line: the state's letter is the first. NULL:
+ * there is no such process. */
+#define PROCTREE_STAT_MAX 512
+const char *proctree_stat(const char *pid, char line[PROCTREE_STAT_MAX]);
+
 /* The direct children (zombies included), at most max. Returns how many were found. */
 int proctree_children(pid_t *pids, int max);
 
