@@ -19,7 +19,7 @@ foreach(variant ${cusim_variants})
   cusim_program(cuda_cudnn_test ${variant} cudnn_test.c)
   add_dependencies(cuda_cudnn_test_${variant} tandem_fake_cudnn)
   target_link_libraries(cuda_cudnn_test_${variant} PRIVATE tandem_cuda_${variant} tandem_base
-    PkgConfig::CMOCKA ${CMAKE_DL_LIBS})
+    test_cmocka ${CMAKE_DL_LIBS})
   add_test(NAME cuda_cudnn_test_${variant} COMMAND cuda_cudnn_test_${variant})
   set_tests_properties(cuda_cudnn_test_${variant} PROPERTIES LABELS "cusim;threads"
     ENVIRONMENT TANDEM_CUDNN=$<TARGET_FILE:tandem_fake_cudnn>)

@@ -4,7 +4,7 @@ if(TARGET tandem_cuda_sim)
     foreach(test device_test gemm_test replay_test times_test)
       cusim_program(cuda_${test} ${variant} ${test}.c right.cu)
       target_link_libraries(cuda_${test}_${variant} PRIVATE tandem_cuda_${variant} tandem_base
-        PkgConfig::CMOCKA)
+        test_cmocka)
       add_test(NAME cuda_${test}_${variant} COMMAND cuda_${test}_${variant})
       set_tests_properties(cuda_${test}_${variant} PROPERTIES LABELS "cusim;threads")
     endforeach()

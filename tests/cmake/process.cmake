@@ -14,7 +14,7 @@ set_tests_properties(process_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900 LAB
 # tandem-spawn: what it reads; then, as root, what it does and refuses to do.
 add_executable(spawn_test ${CMAKE_SOURCE_DIR}/tests/unit/spawn_test.c
   ${CMAKE_SOURCE_DIR}/server/spawn/conf.c ${CMAKE_SOURCE_DIR}/server/spawn/request.c)
-target_link_libraries(spawn_test PRIVATE tandem_flags tandem_base PkgConfig::CMOCKA)
+target_link_libraries(spawn_test PRIVATE tandem_flags tandem_base test_cmocka)
 add_test(NAME spawn_test COMMAND spawn_test)
 tandem_fuzz(spawn_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/spawn_fuzz.c tandem_base)
 if(TANDEM_FUZZ)
