@@ -139,7 +139,8 @@ void memory_estimate(MemoryEstimate *out, const ModelConfig *config, const JobSp
     struct memory_parts p;
     memory_parts_of(&p, config, spec, load);
     /* A GPU holds neither the batch as it is read nor a checkpoint's copy. */
-    double fixed = load->gpu ? (double)MEMORY_FIXED_GPU_BYTES + sum_of(&p) * MEMORY_FRAGMENTATION
+    double fixed = load->gpu ? (double)memory_gpu_fixed_bytes(config, spec->parallel->layout) +
+                                   sum_of(&p) * MEMORY_FRAGMENTATION
                              : (double)MEMORY_FIXED_BYTES + p.heap;
     double host = p.host + p.snapshot;
     memory_estimate__init(out);

@@ -7,7 +7,7 @@
  * set aside (MemoryEstimate.arenas) and a bound of the communicators' staging: a rank gives out no
  * more than that. Overhead, as stated: the rows of packed data that are kept while they are read,
  * and a fixed size for program, libraries, stacks and heap (MEMORY_ FIXED_BYTES); on a GPU one for
- * context, libraries and workspace, and 2 % for fragmentation. */
+ * context, libraries and workspace, one for each communicator, and 2 % for fragmentation. */
 #ifndef TANDEM_PLAN_MEMORY_H
 #define TANDEM_PLAN_MEMORY_H
 
@@ -18,9 +18,13 @@
 #include "proto/names.h"
 
 #define MEMORY_FIXED_BYTES ((int64_t)8 << 20)
-/* Context, code of kernels and libraries; cublasLt's workspace, 32 MiB for a compute stream; NCCL's
- * buffers, up to 256 MiB for each of four communicators. */
-#define MEMORY_FIXED_GPU_BYTES ((int64_t)2 << 30)
+/* Of a GPU, assumed: context, code of kernels and libraries; cublasLt's workspace, 32 MiB for a
+ * compute stream. */
+#define MEMORY_GPU_CONTEXT_BYTES ((int64_t)1 << 30)
+/* Of a communicator of NCCL, assumed: 24 channels, each with a ring's 10 MiB of buffers for its
+ * peer. The one that all are split from has one channel. */
+#define MEMORY_NCCL_BYTES ((int64_t)256 << 20)
+#define MEMORY_NCCL_ROOT_BYTES ((int64_t)16 << 20)
 #define MEMORY_FRAGMENTATION 0.02
 /* Small exchange areas of the communicator, beside the gradients. */
 #define MEMORY_COMM_BYTES ((int64_t)1 << 20)
@@ -81,6 +85,10 @@ int64_t memory_store_shared_bytes(const Stage *stage, const ParallelSpec *layout
 /* All that a rank of the stage takes from the segment: that, what the layers sum over the tensor
  * ranks, and the communicators' own. Of a layout with more than one rank on CPU devices. */
 int64_t memory_shared_bytes(const Stage *stage, const JobSpec *spec, const ModelConfig *config);
+
+/* Communicators of NCCL that carry a rank's data, and what they, context and libraries take. */
+int32_t memory_num_communicators(const ModelConfig *config, const ParallelSpec *layout);
+int64_t memory_gpu_fixed_bytes(const ModelConfig *config, const ParallelSpec *layout);
 
 /* Bytes that a block keeps for its backward pass, for one micro-batch of this layout, before
  * recomputation; cheap: of that what selective recomputation drops. */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "plan/memory.h"
 #include "runtime/parallel/axes.h"
 #include "tests/parallel/comm_gang.h"
 
@@ -140,6 +141,11 @@ static void open_and_talk(struct gang_rank *r)
     struct comm *comms[] = {a.tensor, a.kv_replicas, a.shard, a.replicas,
                             a.world,  a.gather,      a.save};
     const enum group groups[] = {TENSOR, KV, SHARD, REPLICAS, ALL, SHARD, ALL};
+    /* Of an accelerator each of them but the saver's takes memory that the plan reckons with. */
+    int32_t num = 0;
+    for (int i = 0; i < 6; i++)
+        num += comms[i] != NULL;
+    GANG_CHECK(r, p.layout.pipeline > 1 || num == memory_num_communicators(&p.config, &p.layout));
     for (int i = 6; i >= 0 && !r->why[0]; i--)
         expect_group(r, comms[i], groups[i], 1 + i % 3);
     for (int i = 0; i < 7 && !r->why[0]; i++)

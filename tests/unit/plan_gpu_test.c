@@ -410,6 +410,48 @@ static void nothing_of_a_gpu_is_in_the_shared_segment(void **state)
     }
 }
 
+/* One GPU talks to nobody; NCCL's buffers are counted by the communicators that a layout has. */
+static void communicators_are_counted_by_layout(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t data, tensor, zero_stage, shard_size;
+        int32_t num;
+    } cases[] = {
+        {1, 1, 0, 0, 0}, /* nobody to talk to */
+        {2, 1, 0, 0, 2}, /* data, all ranks */
+        {1, 2, 0, 0, 2}, /* tensor, all ranks */
+        {2, 1, 1, 0, 3}, /* shard, gather, all ranks */
+        {4, 1, 3, 2, 4}, /* and replicas */
+        {4, 4, 3, 2, 6}, /* and tensor, copies of KV heads */
+    };
+    plan_case_cluster(c, 1, 16, 16, 0);
+    be_gpus(16, "h100");
+    c->config.num_key_value_heads = 2;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ParallelSpec l = PARALLEL_SPEC__INIT;
+        l.data = cases[i].data;
+        l.tensor = cases[i].tensor;
+        l.zero_stage = cases[i].zero_stage;
+        l.shard_size = cases[i].shard_size;
+        l.pipeline = l.context = l.expert = 1;
+        int64_t nccl = cases[i].num * MEMORY_NCCL_BYTES;
+        assert_int_equal(memory_num_communicators(&c->config, &l), cases[i].num);
+        assert_int_equal(memory_gpu_fixed_bytes(&c->config, &l),
+                         MEMORY_GPU_CONTEXT_BYTES + nccl +
+                             (cases[i].num > 0 ? MEMORY_NCCL_ROOT_BYTES : 0));
+        c->layout.data = l.data;
+        c->layout.tensor = l.tensor;
+        c->layout.zero_stage = l.zero_stage;
+        c->layout.shard_size = l.shard_size;
+        Plan *p = plan_case_build(c);
+        assert_true(p->memory->overhead_bytes >= memory_gpu_fixed_bytes(&c->config, &l));
+        assert_true(p->memory->overhead_bytes - memory_gpu_fixed_bytes(&c->config, &l) <
+                    p->memory->total_bytes / 50 + 1);
+        plan__free_unpacked(p, NULL);
+    }
+}
+
 /* ---- clusters of files ---- */
 
 static Plan *plan_on(const char *path)
@@ -460,6 +502,7 @@ int main(void)
         T(more_gpus_than_there_are_are_refused),
         T(a_gang_of_gpus_lies_on_one_node),
         T(a_gang_of_gpus_waits_for_a_node_of_its_own),
+        T(communicators_are_counted_by_layout),
         T(gpus_that_are_gone_are_none_for_auto),
         T(gpus_of_two_nodes_are_not_enough_for_auto),
         T(the_servers_own_gpus_are_used),
