@@ -3,8 +3,6 @@
 tenant, of another tenant, and such as never were. A method without a line in METHODS fails. The
 numbers in brackets are those of the scenarios that other job servers got wrong."""
 import os
-import shutil
-import signal
 import sys
 import threading
 import unittest
@@ -12,7 +10,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 from access_bench import (DEADLINE, USERS, AccessServer, Code, grpc, outcome,  # noqa: E402
                           programs_with_tickets, wait_for)
-from bench_of_programs import make_stubs, new_folder, processes  # noqa: E402
+from bench_of_programs import make_stubs, new_folder, put_away  # noqa: E402
 
 BAD = ("none", "bad", "expired", "revoked", "worker")
 RANK = {"viewer": 1, "member": 2, "tenant-admin": 3, "admin": 4}
@@ -79,14 +77,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    code = s.stop()
-    for pid in processes(s.programs):
-        os.kill(pid, signal.SIGKILL)
-    wait_for("no process", lambda: not processes(s.programs))
-    if code != 0:
-        print((folder / "tandemd.log").read_text()[-4000:], file=sys.stderr)
-    shutil.rmtree(folder, ignore_errors=True)
-    assert code == 0, code
+    put_away(s)
 
 
 def submit(who, name, **fields):

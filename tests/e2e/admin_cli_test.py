@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import pathlib
 import pty
 import re
 import shutil

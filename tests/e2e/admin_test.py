@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import pathlib
-import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))

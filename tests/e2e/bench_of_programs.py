@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TANDEM_BIN", ROOT / "build/dev/bin")).resolve()
@@ -98,6 +99,47 @@ def processes(folder):
     return found
 
 
+def end_processes(programs):
+    """Of a test that is over, whatever is left of it."""
+    for pid in processes(programs):
+        os.kill(pid, signal.SIGKILL)
+    wait_for("no process", lambda: not processes(programs))
+
+
+def put_away(server):
+    """At a module's end: the server leaves well, and nothing of it stays."""
+    code = server.stop()
+    end_processes(server.programs)
+    if code != 0:
+        print((server.folder / "tandemd.log").read_text(errors="replace")[-4000:], file=sys.stderr)
+    shutil.rmtree(server.folder, ignore_errors=True)
+    assert code == 0, f"tandemd left with {code}"
+
+
+def run_tests(make_server, tests):
+    """make_server(m, folder, programs), with real ranks; then each of tests with it, in order."""
+    folder, server = new_folder(), None
+    try:
+        (folder / "stubs").mkdir()
+        m = make_stubs(folder / "stubs")
+        server = make_server(m, folder, link_programs(folder / "bin", "tandem-rank"))
+        for test in tests:
+            test(server)
+            print(f"ok {test.__name__}", flush=True)
+        assert server.stop() == 0
+        wait_for("all processes to be gone", lambda: not processes(folder))
+    except BaseException:
+        print((folder / "tandemd.log").read_text(errors="replace")[-4000:], file=sys.stderr)
+        raise
+    finally:
+        if server and server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+        for pid in processes(folder):
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Server:
     """tandemd --dev on a unix socket; killed and started again at will. devices None: args have a
     cluster file."""
@@ -184,6 +226,28 @@ class Server:
     def holders(self):
         nodes = self.cluster.ListNodes(self.m.cluster.ListNodesRequest(), timeout=DEADLINE).nodes
         return [d.job_id for d in nodes[0].devices]
+
+
+class ServerCase(unittest.TestCase):
+    """Each test has a server of its own, in a folder below the module's."""
+
+    def set_up(self, m, folder, programs):
+        self.folder = folder / self.id().rsplit(".", 1)[1][:24]
+        self.folder.mkdir()
+        self.s = Server(m, self.folder, programs)
+        self.running = True
+
+    def tearDown(self):
+        result = self._outcome.result if hasattr(self._outcome, "result") else None
+        code = self.s.stop() if self.running else 0
+        log = (self.folder / "tandemd.log").read_text()
+        if code != 0 or (result and (result.failures or result.errors)):
+            print(log[-4000:], file=sys.stderr)
+        # A tandem-node that has not heard yet that its last report is stored waits for the next
+        # server; there will be none.
+        end_processes(self.s.programs)
+        self.assertEqual(code, 0)
+        self.assertNotIn("Sanitizer", log)  # also of servers that were killed
 
 
 def new_folder():

@@ -7,15 +7,13 @@ seed is printed; KILL_SEED=N runs the same moments again."""
 import os
 import pathlib
 import random
-import shutil
-import signal
 import sys
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+                               processes, put_away, wait_for)
 from leftovers import jobs_processes, odd_files, segments
 
 STEPS = 30
@@ -39,11 +37,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    code = server.stop()
-    for pid in processes(programs):
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
-    assert code == 0
+    put_away(server)
 
 
 def spec(name):

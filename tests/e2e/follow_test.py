@@ -3,8 +3,6 @@
 and shows each event and each line of a log once; a stream is taken up where it broke off."""
 import os
 import pathlib
-import shutil
-import signal
 import subprocess
 import sys
 import unittest
@@ -12,7 +10,7 @@ from concurrent import futures
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+                               put_away, wait_for)
 
 STEPS = 150
 
@@ -26,12 +24,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    code = server.stop()
-    for pid in processes(programs):
-        os.kill(pid, signal.SIGKILL)
-    wait_for("no process", lambda: not processes(programs))
-    shutil.rmtree(folder, ignore_errors=True)
-    assert code == 0
+    put_away(server)
 
 
 def restart():

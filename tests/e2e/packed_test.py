@@ -2,12 +2,11 @@
 refuses and how, and a file that changes at the wrong moment."""
 import json
 import os
-import shutil
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 import bench_of_programs as bench  # noqa: E402
-from bench_of_programs import ROOT, grpc, wait_for  # noqa: E402
+from bench_of_programs import ROOT, grpc  # noqa: E402
 
 PACKED = ROOT / "tests/golden/sft-packed"
 
@@ -117,31 +116,13 @@ def a_step_without_targets_fails_with_its_lines(s):
 
 
 def main():
-    folder = bench.new_folder()
-    server = None
-    try:
-        (folder / "stubs").mkdir()
-        m = bench.make_stubs(folder / "stubs")
-        programs = bench.link_programs(folder / "bin", "tandem-rank")
-        server = bench.Server(m, folder, programs, devices=2)
-        for test in (two_ranks_follow_the_reference, submit_refuses_what_cannot_be_trained_on,
-                     the_example_in_the_docs_trains, an_answer_of_the_probe_goes_with_the_file,
+    bench.run_tests(lambda *args: bench.Server(*args, devices=2),
+                    [two_ranks_follow_the_reference,
+                     submit_refuses_what_cannot_be_trained_on,
+                     the_example_in_the_docs_trains,
+                     an_answer_of_the_probe_goes_with_the_file,
                      a_file_that_changed_before_the_start_is_refused,
-                     a_step_without_targets_fails_with_its_lines):
-            test(server)
-            print(f"ok {test.__name__}", flush=True)
-        assert server.stop() == 0
-        wait_for("all processes to be gone", lambda: not bench.processes(folder))
-    except BaseException:
-        print((folder / "tandemd.log").read_text(errors="replace")[-4000:], file=sys.stderr)
-        raise
-    finally:
-        if server and server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
-        for pid in bench.processes(folder):
-            os.kill(pid, 9)
-        shutil.rmtree(folder, ignore_errors=True)
+                     a_step_without_targets_fails_with_its_lines])
 
 
 if __name__ == "__main__":

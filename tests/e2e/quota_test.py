@@ -2,14 +2,12 @@
 """Two tenants on four devices: who borrows, who takes back, and what each is told of it. The numbers
 in brackets are those of the scenarios that other job servers got wrong."""
 import os
-import shutil
-import signal
 import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
 from access_bench import DEADLINE, AccessServer, wait_for  # noqa: E402
-from bench_of_programs import link_programs, make_stubs, new_folder, processes  # noqa: E402
+from bench_of_programs import link_programs, make_stubs, new_folder, put_away  # noqa: E402
 
 
 def setUpModule():
@@ -22,12 +20,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    code = s.stop()
-    for pid in processes(s.programs):
-        os.kill(pid, signal.SIGKILL)
-    wait_for("no process", lambda: not processes(s.programs))
-    shutil.rmtree(folder, ignore_errors=True)
-    assert code == 0, code
+    put_away(s)
 
 
 def submit(who, name, devices, priority="normal", steps=100000):

@@ -3,14 +3,13 @@
 tandem-node that is killed, a controller that is killed, a pause, preemption to other devices."""
 import os
 import pathlib
-import shutil
 import signal
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from bench_of_programs import (DEADLINE, Server, link_programs, make_stubs, new_folder, processes,
-                               wait_for)
+                               put_away, wait_for)
 
 STEPS = 40
 CLUSTER = """nodes:
@@ -34,11 +33,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    code = server.stop()
-    for pid in processes(programs):
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
-    assert code == 0
+    put_away(server)
 
 
 def spec(name):

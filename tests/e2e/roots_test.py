@@ -7,7 +7,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 import bench_of_programs as bench  # noqa: E402
-from bench_of_programs import TINY, grpc, wait_for  # noqa: E402
+from bench_of_programs import TINY, grpc  # noqa: E402
 
 
 class RootsServer(bench.Server):
@@ -79,29 +79,9 @@ def a_link_that_is_turned_after_the_probe_gains_nothing(s):
 
 
 def main():
-    folder = bench.new_folder()
-    server = None
-    try:
-        (folder / "stubs").mkdir()
-        m = bench.make_stubs(folder / "stubs")
-        programs = bench.link_programs(folder / "bin", "tandem-rank")
-        server = RootsServer(m, folder, programs, devices=1)
-        for test in (outside_is_refused_and_tells_nothing,
-                     a_link_that_is_turned_after_the_probe_gains_nothing):
-            test(server)
-            print(f"ok {test.__name__}", flush=True)
-        assert server.stop() == 0
-        wait_for("all processes to be gone", lambda: not bench.processes(folder))
-    except BaseException:
-        print((folder / "tandemd.log").read_text(errors="replace")[-4000:], file=sys.stderr)
-        raise
-    finally:
-        if server and server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
-        for pid in bench.processes(folder):
-            os.kill(pid, 9)
-        shutil.rmtree(folder, ignore_errors=True)
+    bench.run_tests(lambda *args: RootsServer(*args, devices=1),
+                    [outside_is_refused_and_tells_nothing,
+                     a_link_that_is_turned_after_the_probe_gains_nothing])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
+from bench_of_programs import (DEADLINE, ServerCase, grpc, link_programs, make_stubs, new_folder,
                                processes, wait_for)
 
 
@@ -31,23 +31,9 @@ def want(steps, attempt=1):
     return [(n, attempt, 10.0 / n + 1.0 / 3.0, 1.0 / (n + 7)) for n in range(1, steps + 1)]
 
 
-class Case(unittest.TestCase):
+class Case(ServerCase):
     def setUp(self):
-        self.folder = folder / self.id().rsplit(".", 1)[1][:24]
-        self.folder.mkdir()
-        self.s = Server(m, self.folder, programs)
-
-    def tearDown(self):
-        result = self._outcome.result if hasattr(self._outcome, "result") else None
-        code = self.s.stop()
-        if code != 0 or (result and (result.failures or result.errors)):
-            print((self.folder / "tandemd.log").read_text()[-4000:], file=sys.stderr)
-        # A tandem-node that has not heard yet that its last report is stored waits for the next
-        # server; there will be none.
-        for pid in processes(programs):
-            os.kill(pid, signal.SIGKILL)
-        wait_for("no process", lambda: not processes(programs))
-        self.assertEqual(code, 0)
+        self.set_up(m, folder, programs)
 
     def refused(self, code, call, *args, **kwargs):
         with self.assertRaises(grpc.RpcError) as caught:

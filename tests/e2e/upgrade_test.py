@@ -5,14 +5,13 @@ import hashlib
 import os
 import pathlib
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, ROOT, Server, link_programs, make_stubs, new_folder,
+from bench_of_programs import (DEADLINE, ROOT, ServerCase, link_programs, make_stubs, new_folder,
                                processes, wait_for)
 
 MIGRATIONS = sorted((ROOT / "migrations").glob("*.sql"))
@@ -90,24 +89,9 @@ def make_old(path, new, version, curves):
     return set(tables) - {"migrations"} - filled
 
 
-class Upgrade(unittest.TestCase):
+class Upgrade(ServerCase):
     def setUp(self):
-        self.folder = folder / self.id().rsplit(".", 1)[1][:24]
-        self.folder.mkdir()
-        self.s = Server(m, self.folder, programs)
-        self.running = True
-
-    def tearDown(self):
-        result = self._outcome.result if hasattr(self._outcome, "result") else None
-        code = self.s.stop() if self.running else 0
-        log = (self.folder / "tandemd.log").read_text()
-        if result and (result.failures or result.errors):
-            print(log[-4000:], file=sys.stderr)
-        for pid in processes(programs):
-            os.kill(pid, signal.SIGKILL)
-        wait_for("no process", lambda: not processes(programs))
-        self.assertEqual(code, 0)
-        self.assertNotIn("Sanitizer", log)  # also of servers that were killed
+        self.set_up(m, folder, programs)
 
     def ref(self, job):
         return m.jobs.JobRef(job=str(job))

@@ -4,8 +4,6 @@ to the microsecond, whatever became of the jobs and the controller meanwhile. Qu
 what of all this. The numbers in brackets are those of the scenarios that other job servers got
 wrong."""
 import os
-import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +12,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
 from access_bench import DEADLINE, AccessServer, Code, outcome, wait_for  # noqa: E402
-from bench_of_programs import link_programs, make_stubs, new_folder, processes  # noqa: E402
+from bench_of_programs import link_programs, make_stubs, new_folder, put_away  # noqa: E402
 
 DAY = 86400 * 1000000
 SLOW = ["ms=50"]
@@ -36,14 +34,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    code = s.stop()
-    for pid in processes(s.programs):
-        os.kill(pid, signal.SIGKILL)
-    wait_for("no process", lambda: not processes(s.programs))
-    if code != 0:
-        print((folder / "tandemd.log").read_text()[-4000:], file=sys.stderr)
-    shutil.rmtree(folder, ignore_errors=True)
-    assert code == 0, code
+    put_away(s)
 
 
 def submit(who, name, **fields):

@@ -4,14 +4,12 @@ Watchers that don't read lose samples, are told how many, and cost nobody else a
 import asyncio
 import os
 import pathlib
-import shutil
-import signal
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+                               put_away, wait_for)
 
 SMALL = bool(os.environ.get("TANDEM_SAMPLE"))
 WATCHERS = 200 if SMALL else 1000
@@ -29,12 +27,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    code = server.stop()
-    for pid in processes(programs):
-        os.kill(pid, signal.SIGKILL)
-    wait_for("no process", lambda: not processes(programs))
-    shutil.rmtree(folder, ignore_errors=True)
-    assert code == 0
+    put_away(server)
 
 
 def rss():

@@ -13,7 +13,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+                               processes, put_away, wait_for)
 
 
 def setUpModule():
@@ -34,11 +34,7 @@ exec {programs}/idle 1000
 
 
 def tearDownModule():
-    code = server.stop()
-    for pid in processes(programs):
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
-    assert code == 0, f"tandemd left with {code}"
+    put_away(server)
 
 
 def idle():
