@@ -6,6 +6,8 @@ tandem_test(family_test ${CMAKE_SOURCE_DIR}/tests/unit/family_test.c tandem_mode
 tandem_test(mesh_test ${CMAKE_SOURCE_DIR}/tests/unit/mesh_test.c tandem_plan)
 tandem_test(cluster_test ${CMAKE_SOURCE_DIR}/tests/unit/cluster_test.c tandem_plan)
 tandem_test(plan_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_test.c;${plan_case}" tandem_plan)
+tandem_test(plan_refusals_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_refusals_test.c;${plan_case}"
+  tandem_plan)
 tandem_test(memory_test "${CMAKE_SOURCE_DIR}/tests/unit/memory_test.c;${plan_case}" tandem_plan)
 tandem_test(plan_memory_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_memory_test.c;${plan_case}" tandem_plan)
 tandem_test(plan_cost_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_cost_test.c;${plan_case}" tandem_plan)
