@@ -200,12 +200,15 @@ static int set_micro_batches(Plan *plan, struct error *err)
     return 0;
 }
 
-static int set_length(Plan *plan, struct error *err)
+static int set_length(Plan *plan, const struct plan_input *in, struct error *err)
 {
     const SourceSpec *source = plan->spec->data->train[0];
-    plan->has_samples_per_epoch = plan->has_total_steps = 1;
-    plan->samples_per_epoch =
-        plan_samples_per_epoch(plan->train[0], source, plan->spec->training->seq_len);
+    plan->has_total_steps = 1;
+    if (!in->no_data) {
+        plan->has_samples_per_epoch = 1;
+        plan->samples_per_epoch =
+            plan_samples_per_epoch(plan->train[0], source, plan->spec->training->seq_len);
+    }
     return plan_total_steps(plan->spec, plan->samples_per_epoch, &plan->total_steps, err);
 }
 
@@ -251,9 +254,9 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
         return -1;
     }
     plan->model->num_params = family_num_params(plan->model->config);
-    for (size_t i = 0; i < in->num_train; i++) {
-        if (plan_check_source(plan->spec, plan->spec->data->train[i], plan->train[i],
-                              plan->model->config, err) != 0) {
+    for (size_t i = 0; i < plan->spec->data->n_train; i++) {
+        if (plan_check_source(plan->spec, plan->spec->data->train[i],
+                              in->no_data ? NULL : plan->train[i], plan->model->config, err) != 0) {
             return -1;
         }
     }
@@ -262,7 +265,7 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
     mesh__init(plan->mesh);
     /* Memory before devices: those that are too small are passed over. */
     if (mesh_init(plan->mesh, layout, err) != 0 || set_micro_batches(plan, err) != 0 ||
-        plan_set_backend(plan, in, err) != 0 || set_length(plan, err) != 0 ||
+        plan_set_backend(plan, in, err) != 0 || set_length(plan, in, err) != 0 ||
         plan_set_stages(plan, err) != 0 || plan_set_memory(plan, err) != 0 ||
         place(plan, in, err) != 0) {
         return -1;
@@ -282,10 +285,23 @@ static int check_input(const struct plan_input *in, struct error *err)
         !s->parallel || s->parallel->choice_case != PARALLEL_CHOICE__CHOICE_LAYOUT) {
         return error_set(err, ERR_INVALID_ARGUMENT, "plan: the job is not filled in");
     }
-    if (!in->model || !in->model->config || in->num_train != s->data->n_train) {
+    ASSERT(!in->no_data || (in->unbuilt && in->num_train == 0 && !plan_needs_data(s)));
+    if (!in->model || !in->model->config || (!in->no_data && in->num_train != s->data->n_train)) {
         return error_set(err, ERR_INVALID_ARGUMENT, "plan: facts of model or data are missing");
     }
     return 0;
+}
+
+/* Of data that nobody has seen: facts that say nothing. */
+static void set_facts(Plan *plan, const struct plan_input *in)
+{
+    static const DataFacts none = DATA_FACTS__INIT;
+    plan->train = calloc(in->spec->data->n_train, sizeof(DataFacts *));
+    ASSERT(plan->train);
+    for (size_t i = 0; i < in->spec->data->n_train; i++) {
+        const DataFacts *facts = in->no_data ? &none : in->train[i];
+        plan->train[plan->n_train++] = (DataFacts *)text_clone(&facts->base);
+    }
 }
 
 int plan_build(const struct plan_input *in, Plan **out, struct error *err)
@@ -300,11 +316,7 @@ int plan_build(const struct plan_input *in, Plan **out, struct error *err)
     plan->spec = (JobSpec *)text_clone(&in->spec->base);
     plan->model = (ModelFacts *)text_clone(&in->model->base);
     plan->model->has_num_params = 1;
-    plan->train = calloc(in->num_train, sizeof(DataFacts *));
-    ASSERT(plan->train);
-    for (size_t i = 0; i < in->num_train; i++) {
-        plan->train[plan->n_train++] = (DataFacts *)text_clone(&in->train[i]->base);
-    }
+    set_facts(plan, in);
     for (size_t i = 0; in->unbuilt && i < in->unbuilt->num; i++) {
         plan_add_unbuilt(plan, in->unbuilt->lines[i]);
     }

@@ -29,6 +29,9 @@ struct plan_input {
     const char *gpu_node;
     /* GPUs of gpu_node that are not there: backend auto doesn't reckon with them. */
     int32_t num_gpus_gone;
+    /* To look at: nobody has seen the data (num_train 0). For what needs no facts of it: training's
+     * length in steps or tokens, no rows. */
+    bool no_data;
     /* What spec_check_plan found; it becomes the plan's list, and what else can't be run is added
      * to that. NULL: a plan to be started; what can't be run is refused. */
     const struct spec_unbuilt *unbuilt;
@@ -67,6 +70,8 @@ double plan_step_seconds(const Plan *plan);
 /* May a position of its data have no target? Then a step's divisor is counted (COUNT_TARGETS), else
  * it is global batch x seq_len. */
 bool plan_can_ignore_targets(const Plan *plan);
+/* Does it take a look at its data to plan it? */
+bool plan_needs_data(const JobSpec *spec);
 
 /* Samples in one pass. Rows where the format has them. Else, window "T": (num_tokens - 1) /
  * seq_len; "T+1": num_tokens / (seq_len + 1).

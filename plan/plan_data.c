@@ -62,6 +62,9 @@ int plan_check_source(const JobSpec *spec, const SourceSpec *source, const DataF
                          "data.tokenizer: bytes makes ids 0 to %d, the model's vocab_size is %lld",
                          BYTE_VOCAB - 1, (long long)config->vocab_size);
     }
+    if (!facts) {
+        return 0;
+    }
     if (facts->max_token >= config->vocab_size) {
         return too_large_token(source, facts, config->vocab_size, err);
     }

@@ -75,20 +75,33 @@ static void add_dropout_note(Plan *plan)
     }
 }
 
-void plan_add_notes(Plan *plan)
+static void add_length_notes(Plan *plan, const TrainingSpec *t)
 {
-    const TrainingSpec *t = plan->spec->training;
     double samples = (double)plan->total_steps * (double)t->global_batch_size;
     double passes = samples / (double)plan->samples_per_epoch;
     char words[32];
     snprintf(words, sizeof words, passes < 999.5 ? "%.3g" : "%.0f", passes);
     plan_add_note(plan, "%s passes over the data (%lld samples of %lld tokens)", words,
                   (long long)plan->samples_per_epoch, (long long)t->seq_len);
-    plan_add_data_notes(plan);
     if (t->global_batch_size > plan->samples_per_epoch) {
         plan_add_note(plan,
                       "a step of %lld samples is more than one pass: samples repeat within it",
                       (long long)t->global_batch_size);
+    }
+}
+
+void plan_add_notes(Plan *plan)
+{
+    const TrainingSpec *t = plan->spec->training;
+    if (plan->samples_per_epoch > 0) {
+        add_length_notes(plan, t);
+        plan_add_data_notes(plan);
+    } else {
+        plan_add_note(
+            plan,
+            "data.train: %s is not here: neither its ids nor the number of passes over it "
+            "are known",
+            plan->spec->data->train[0]->path);
     }
     if (t->lr_schedule && t->lr_schedule->warmup_steps > plan->total_steps) {
         plan_add_note(

@@ -10,7 +10,7 @@ void plan_add_note(Plan *plan, const char *fmt, ...) __attribute__((format(print
 void plan_add_notes(Plan *plan);
 void plan_add_unbuilt(Plan *plan, const char *line);
 
-/* Does a source go with job and model? */
+/* Does a source go with job and model? facts NULL: as far as can be said without. */
 int plan_check_source(const JobSpec *spec, const SourceSpec *source, const DataFacts *facts,
                       const ModelConfig *config, struct error *err);
 /* FLOPs of a token: the mean of the positions that it attends to is the data's own. */

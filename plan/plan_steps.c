@@ -39,6 +39,16 @@ bool plan_can_ignore_targets(const Plan *plan)
     return false;
 }
 
+bool plan_needs_data(const JobSpec *spec)
+{
+    const TrainingSpec *t = spec->training;
+    bool rows = false;
+    for (size_t i = 0; i < spec->data->n_train; i++) {
+        rows = rows || is_rows(spec->data->train[i]);
+    }
+    return rows || !(t->has_steps || t->has_tokens);
+}
+
 /* Up to whole steps; 7.000000000000001 of 0.7 x 10 is 7. */
 static double whole_steps(double steps)
 {
@@ -50,7 +60,7 @@ int plan_total_steps(const JobSpec *spec, int64_t samples_per_epoch, int64_t *ou
                      struct error *err)
 {
     const TrainingSpec *t = spec->training;
-    ASSERT(samples_per_epoch > 0);
+    ASSERT(samples_per_epoch > 0 || (samples_per_epoch == 0 && !plan_needs_data(spec)));
     double batch = (double)t->global_batch_size;
     double steps;
     const char *field;

@@ -156,11 +156,12 @@ static int ask(const ProbeRequest *question, ProbeReply **out, struct error *err
     return rc;
 }
 
-int local_probe(const JobSpec *spec, bool device_peak, ProbeReply **out, struct error *err)
+int local_probe(const JobSpec *spec, bool with_data, bool device_peak, ProbeReply **out,
+                struct error *err)
 {
     ProbeRequest request = PROBE_REQUEST__INIT;
     request.model = spec->model;
-    if (spec->data) {
+    if (spec->data && with_data) {
         request.n_sources = spec->data->n_train;
         request.sources = spec->data->train;
         request.tokenizer = spec->data->tokenizer;

@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "proto/names.h"
 
-/* Paths in spec are absolute. *out has no error in it; freed with probe_reply__free_unpacked. */
-int local_probe(const JobSpec *spec, bool device_peak, ProbeReply **out, struct error *err);
+/* Without a look at the data where with_data is false. Paths in spec are absolute. *out has no
+ * error in it; freed with probe_reply__free_unpacked. */
+int local_probe(const JobSpec *spec, bool with_data, bool device_peak, ProbeReply **out,
+                struct error *err);
 /* What this host has; *out has a host with a name. */
 int local_probe_host(ProbeReply **out, struct error *err);
 

@@ -1,7 +1,9 @@
 /* tandem plan: what a job would be, without a server. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "clients/cli/args.h"
 #include "clients/cli/cli.h"
@@ -57,6 +59,18 @@ static void add_hint(struct error *err)
              "--dry-run` on the server's)");
 }
 
+/* A plan is often made where the data isn't, or not yet. */
+static bool lacks_data(const JobSpec *spec)
+{
+    for (size_t i = 0; i < spec->data->n_train; i++) {
+        if (access(spec->data->train[i]->path, F_OK) != 0 &&
+            (errno == ENOENT || errno == ENOTDIR)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int make_plan(struct planning *p, const char *file, const char *cluster_file,
                      const struct arg_texts *sets, struct error *too_little, struct error *err)
 {
@@ -69,7 +83,8 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
     if (cluster_file && cluster_read(cluster_file, &p->cluster, err) != 0) {
         return -1;
     }
-    if (local_probe(p->file.spec, !cluster_file, &p->facts, err) != 0) {
+    bool no_data = lacks_data(p->file.spec) && !plan_needs_data(p->file.spec);
+    if (local_probe(p->file.spec, !no_data, !cluster_file, &p->facts, err) != 0) {
         return fail(p, err);
     }
     if (!p->cluster) {
@@ -79,6 +94,7 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
                             .model = p->facts->model,
                             .train = (const DataFacts *const *)p->facts->sources,
                             .num_train = p->facts->n_sources,
+                            .no_data = no_data,
                             .cluster = p->cluster,
                             .unbuilt = &p->unbuilt,
                             .too_little = too_little};

@@ -164,6 +164,38 @@ static void no_cluster_means_this_host(void **state)
     buf_free(&out);
 }
 
+/* Where the data isn't, or not yet: steps and tokens say how long it is, an epoch doesn't. */
+static void a_plan_needs_no_data_but_for_epochs(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    char args[512];
+    snprintf(args, sizeof args, "%s --cluster %s --set data.train.0.path=nowhere/x.bin", job,
+             CLUSTER);
+    int code = tandem_plan(args, &out);
+    assert_says(&out, "20 steps");
+    assert_says(&out, "569 kFLOP a token");
+    assert_says(&out, "nowhere/x.bin is not here: neither its ids nor the number of passes over it "
+                      "are known");
+    assert_null(strstr(out.data, "passes over the data"));
+    assert_int_equal(code, 0);
+    snprintf(args, sizeof args,
+             "%s --cluster %s --set data.train.0.path=nowhere/x.bin --set training.steps=null "
+             "--set training.epochs=1",
+             job, CLUSTER);
+    code = tandem_plan(args, &out);
+    assert_says(&out, "nowhere/x.bin: No such file");
+    assert_int_equal(code, 1);
+    snprintf(args, sizeof args,
+             "%s --cluster %s --set data.train.0.path=nowhere/x --set "
+             "data.train.0.format=tokenized-jsonl",
+             job, CLUSTER);
+    code = tandem_plan(args, &out);
+    assert_says(&out, "No such file");
+    assert_int_equal(code, 1);
+    buf_free(&out);
+}
+
 /* Who plans wants to see where the memory goes all the same; a program gets the refusal. */
 static void what_does_not_fit_is_shown_and_refused(void **state)
 {
@@ -271,13 +303,10 @@ static void refusals_name_the_file_and_set_the_exit_code(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(a_plan_is_shown_in_a_few_lines),
-        T(json_is_a_plan_reply),
-        T(any_layout_is_planned_and_marked),
-        T(no_cluster_means_this_host),
-        T(what_does_not_fit_is_shown_and_refused),
-        T(launches_of_a_step_are_listed),
-        T(refusals_name_the_file_and_set_the_exit_code),
+        T(a_plan_is_shown_in_a_few_lines),      T(json_is_a_plan_reply),
+        T(any_layout_is_planned_and_marked),    T(no_cluster_means_this_host),
+        T(a_plan_needs_no_data_but_for_epochs), T(what_does_not_fit_is_shown_and_refused),
+        T(launches_of_a_step_are_listed),       T(refusals_name_the_file_and_set_the_exit_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
