@@ -162,21 +162,28 @@ int host_group_barrier(struct host_group *g, const struct segment_call *doing, s
         return host_group_fail_aborted(g, doing, err);
     }
     atomic_store(&slot->members[g->base.rank].reached, next);
-    uint32_t seen;
+    uint32_t seen = old;
     if (atomic_fetch_add(&slot->arrived, 1) + 1 == (uint32_t)g->base.size) {
         atomic_store(&slot->arrived, 0);
-        seen = atomic_fetch_add(&slot->generation, 2) + 2;
-        if (atomic_load(&slot->sleepers) != 0) {
-            segment_futex_wake_all(&slot->generation);
+        /* Not over an abort that was quicker: some may have woken from it. */
+        if (atomic_compare_exchange_strong(&slot->generation, &seen, next)) {
+            seen = next;
+            if (atomic_load(&slot->sleepers) != 0) {
+                segment_futex_wake_all(&slot->generation);
+            }
         }
     } else {
         seen = wait_generation(g, old);
     }
     if (seen == old) {
-        return host_group_fail_deadline(g, doing, err);
+        int rc = host_group_fail_deadline(g, doing, err);
+        seen = atomic_fetch_or(&slot->generation, 1) | 1;
+        if (seen != (next | 1)) {
+            return rc;
+        }
     }
     /* Where all came the call counts, though one that was quick has left and the gang is aborted
-     * meanwhile: all members hear the same. */
+     * meanwhile, or the last came as this one's deadline passed: all members hear the same. */
     if (seen != next && seen != (next | 1)) {
         return host_group_fail_aborted(g, doing, err);
     }

@@ -2,6 +2,10 @@
 add_library(test_comm_gang STATIC ${CMAKE_SOURCE_DIR}/tests/parallel/comm_gang.c)
 target_link_libraries(test_comm_gang PRIVATE tandem_flags PUBLIC tandem_comm PkgConfig::CMOCKA)
 tandem_test(comm_test ${CMAKE_SOURCE_DIR}/tests/parallel/comm_test.c test_comm_gang)
+tandem_test(comm_abort_test ${CMAKE_SOURCE_DIR}/tests/parallel/comm_abort_test.c test_comm_gang)
+set_tests_properties(comm_abort_test PROPERTIES LABELS threads)
+target_link_options(comm_abort_test PRIVATE
+  LINKER:--wrap=segment_is_aborted,--wrap=segment_abort)
 tandem_test(link_test ${CMAKE_SOURCE_DIR}/tests/unit/link_test.c tandem_link)
 add_executable(rank_helper ${CMAKE_SOURCE_DIR}/tests/fault/helpers/rank_helper.c)
 target_link_libraries(rank_helper PRIVATE tandem_flags tandem_link tandem_comm)
