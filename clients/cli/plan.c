@@ -25,10 +25,12 @@ struct planning {
     struct spec_unbuilt unbuilt;
     Plan *plan;
     PlanSummary *summary;
+    struct kernel_table *table; /* of a plan on GPUs, where it can be run; NULL = none */
 };
 
 static void planning_free(struct planning *p)
 {
+    kernel_table_free(p->table);
     if (p->summary) {
         plan_summary__free_unpacked(p->summary, NULL);
     }
@@ -109,6 +111,12 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
         return -1;
     }
     p->summary = plan_summary(p->plan);
+    if (strcmp(p->plan->backend, "cuda") == 0 && p->plan->n_unbuilt == 0) {
+        struct error why; /* a device whose figures aren't known: the formula's time, then */
+        if (kernel_table_new(&p->table, p->plan, p->cluster, KERNEL_ATTENTION_OWN, &why) != 0) {
+            p->table = NULL;
+        }
+    }
     return 0;
 }
 
@@ -120,7 +128,7 @@ static void print_message(const struct cli *cli, const struct planning *p)
     PlanReply reply = PLAN_REPLY__INIT;
     ranked.plan = p->plan;
     ranked.summary = p->summary;
-    ranked.step_s = plan_step_seconds(p->plan);
+    ranked.step_s = p->table ? p->table->step_s : plan_step_seconds(p->plan);
     ranked.has_step_s = ranked.step_s > 0;
     reply.n_plans = 1;
     reply.plans = list;
@@ -194,7 +202,7 @@ static int run(struct cli *cli, int argc, char **argv)
     if (rc == 0 && kernels) {
         rc = print_kernels(cli, &p, attention, &err);
     } else if (rc == 0 && page) {
-        plan_print(p.plan, p.summary, p.cluster);
+        plan_print(p.plan, p.summary, p.cluster, p.table);
     } else if (rc == 0) {
         print_message(cli, &p);
     }

@@ -2,8 +2,10 @@
 #ifndef TANDEM_CLIENTS_CLI_PLAN_PRINT_H
 #define TANDEM_CLIENTS_CLI_PLAN_PRINT_H
 
-#include "proto/names.h"
+#include "plan/kernels.h"
 
-void plan_print(const Plan *plan, const PlanSummary *summary, const ClusterSpec *cluster);
+/* table: its launches, where they can be predicted; NULL: the time is the formula's. */
+void plan_print(const Plan *plan, const PlanSummary *summary, const ClusterSpec *cluster,
+                const struct kernel_table *table);
 
 #endif

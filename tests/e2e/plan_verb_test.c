@@ -220,6 +220,48 @@ static void what_does_not_fit_is_shown_and_refused(void **state)
     buf_free(&out);
 }
 
+/* The time behind word, in milliseconds. */
+static double ms_after(const struct buf *out, const char *word)
+{
+    char *end;
+    const char *at = strstr(out->data, word);
+    assert_non_null(at);
+    double number = strtod(at + strlen(word), &end);
+    end += strspn(end, " ");
+    return strncmp(end, "ms", 2) == 0   ? number
+           : strncmp(end, "us", 2) == 0 ? number / 1000
+                                        : number * 1000;
+}
+
+/* One figure, wherever it is asked for. */
+static void a_plan_on_gpus_says_the_time_of_its_launches(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    char args[512], cluster[128];
+    snprintf(cluster, sizeof cluster, "%s/h200.yaml", tmp);
+    static const char text[] = "groups:\n  - {name: g, count: 1, devices: 2, type: h200}\n";
+    assert_int_equal(fs_write_atomic(cluster, text, sizeof text - 1, 0600, NULL), 0);
+    snprintf(args, sizeof args, "%s --cluster %s --kernels", job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 0);
+    double ms = ms_after(&out, "predicted ");
+    assert_true(ms > 0);
+    snprintf(args, sizeof args, "%s --cluster %s", job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 0);
+    double page = ms_after(&out, "time       about ");
+    assert_true(page > ms * 0.99 && page < ms * 1.01);
+    snprintf(args, sizeof args, "%s --cluster %s -o json", job, cluster);
+    assert_int_equal(tandem_plan(args, &out), 0);
+    const char *at = strstr(out.data, "\"step_s\":"); /* the plan's cost has one, too */
+    bool found = false;
+    for (; at; at = strstr(at + 1, "\"step_s\":")) {
+        double json = 1000 * strtod(at + strlen("\"step_s\":"), NULL);
+        found = found || (json > ms * 0.99 && json < ms * 1.01);
+    }
+    assert_true(found);
+    buf_free(&out);
+}
+
 /* The launches of a step, in three formats, said to be a prediction; on this host's cores and on
  * GPUs that a cluster file describes. */
 static void launches_of_a_step_are_listed(void **state)
@@ -249,7 +291,8 @@ static void launches_of_a_step_are_listed(void **state)
     assert_says(&out, "measured by tandem-probe");
     snprintf(args, sizeof args, "%s --cluster %s", job, cluster);
     assert_int_equal(tandem_plan(args, &out), 0);
-    assert_says(&out, "(a prediction; --kernels: a finer one)");
+    assert_says(&out, "(a prediction launch by launch; --kernels lists them)");
+    assert_says(&out, "by formula, at an assumed share of the peak, ");
     /* What doesn't fit is listed, and said. */
     static const char small[] = "types:\n  - {name: h200, mem_bytes: 1000000}\n"
                                 "groups:\n  - {name: g, count: 1, devices: 2, type: h200}\n";
@@ -305,6 +348,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(a_plan_is_shown_in_a_few_lines),      T(json_is_a_plan_reply),
         T(any_layout_is_planned_and_marked),    T(no_cluster_means_this_host),
+        T(a_plan_needs_no_data_but_for_epochs), T(a_plan_on_gpus_says_the_time_of_its_launches),
         T(a_plan_needs_no_data_but_for_epochs), T(what_does_not_fit_is_shown_and_refused),
         T(launches_of_a_step_are_listed),       T(refusals_name_the_file_and_set_the_exit_code),
     };
