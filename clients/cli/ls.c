@@ -7,6 +7,7 @@
 #include "clients/cli/human.h"
 #include "clients/cli/job.h"
 #include "clients/cli/list.h"
+#include "clients/cli/ls_reason.h"
 #include "clients/cli/table.h"
 #include "clients/cli/verbs.h"
 #include "proto/text.h"
@@ -50,9 +51,9 @@ static void add_step(struct table *t, const Job *j, bool csv)
     table_cell(t, text, NULL, NULL);
 }
 
-static void add_row(struct table *t, const Job *j, bool csv, bool with_tenant)
+static void add_row(struct table *t, const Job *j, bool csv, bool with_tenant, bool with_reason)
 {
-    char h[HUMAN_MAX], raw[64];
+    char h[HUMAN_MAX], raw[64], reason[LS_REASON_COLUMNS + 8];
     bool trained = j->step > 0;
     snprintf(raw, sizeof raw, "%lld", (long long)j->id);
     table_cell(t, raw, NULL, NULL);
@@ -76,6 +77,9 @@ static void add_row(struct table *t, const Job *j, bool csv, bool with_tenant)
     snprintf(raw, sizeof raw, "%lld", (long long)j->created_us);
     table_cell(t, human_time(h, j->created_us, clock_wall_us()), raw, NULL);
     table_cell(t, j->cause, NULL, NULL);
+    if (with_reason) {
+        table_cell(t, ls_reason_short(j, reason), j->message ? j->message : "", NULL);
+    }
 }
 
 /* Only an admin sees jobs of several. */
@@ -93,22 +97,26 @@ static bool of_several_tenants(const struct collect *jobs)
 
 static void print_table(const struct cli *cli, const struct collect *jobs, bool csv)
 {
-    static const char *const names[] = {">id",   "~name",         "state",    ">step",
-                                        ">loss", ">tokens_per_s", ">devices", ">attempt",
-                                        "~user", "created",       "~cause",   NULL};
-    static const char *const tenant_names[] = {
-        ">id",   "~name",   "state",   ">step",  ">loss", ">tokens_per_s", ">devices", ">attempt",
-        "~user", "~tenant", "created", "~cause", NULL};
     static const char *const drop[] = {"attempt", "devices", "tokens_per_s", "created", "user",
-                                       "cause",   "loss",    "tenant",       NULL};
+                                       "cause",   "loss",    "tenant",       "reason",  NULL};
     static const char *const csv_names[] = {
-        "id",      "name",    "state", "step",   "total_steps", "loss",  "tokens_per_s",
-        "devices", "attempt", "user",  "tenant", "created",     "cause", NULL};
-    bool with_tenant = csv || of_several_tenants(jobs);
-    struct table *t = table_new(csv ? csv_names : with_tenant ? tenant_names : names);
+        "id",     "name",         "state",   "step",    "total_steps",
+        "loss",   "tokens_per_s", "devices", "attempt", "user",
+        "tenant", "created",      "cause",   "reason",  NULL};
+    bool with_tenant = csv || of_several_tenants(jobs), with_reason = csv || ls_reason_any(jobs);
+    const char *names[16] = {">id",           "~name",    "state",    ">step", ">loss",
+                             ">tokens_per_s", ">devices", ">attempt", "~user"};
+    size_t num = 9;
+    if (with_tenant) {
+        names[num++] = "~tenant";
+    }
+    names[num++] = "created";
+    names[num++] = "~cause";
+    names[num++] = with_reason ? "~reason" : NULL;
+    struct table *t = table_new(csv ? csv_names : names);
     table_drop_first(t, drop);
     for (size_t i = 0; i < jobs->num; i++) {
-        add_row(t, (const Job *)jobs->items[i], csv, with_tenant);
+        add_row(t, (const Job *)jobs->items[i], csv, with_tenant, with_reason);
     }
     table_print(t, cli);
     table_free(t);
@@ -183,6 +191,7 @@ static int run(struct cli *cli, int argc, char **argv)
     if (fetch(cli, &q, limit, &jobs, &err)) {
         code = cli_fail(&err);
     } else {
+        ls_reason_fill(cli, &jobs);
         print(cli, &jobs, all, states.num > 0 || q.tenant);
     }
     collect_free(&jobs);

@@ -335,6 +335,29 @@ class OneRun(unittest.TestCase):
         self.assertEqual(json.loads(tandem("ls", "-s", "held", "-o", "json").stdout), [])
         self.assertEqual(tandem("ls", "-s", "held").stdout, "no such jobs\n")
 
+    # What `show` tells of a job, the list tells too: in a bounded column, and whole in csv and json.
+    def test_ls_says_why_a_job_waits_or_failed(self):
+        hog = submit("hog", 1000000, parallel={"data": 4})
+        wait_for(lambda: state(hog) == "RUNNING")
+        waits = submit("waits", 5, parallel={"data": 4})
+        behind = submit("behind", 5, after=[int(waits)])
+        words = "needs 4 devices, 0 of 4 are free"
+        lines = tandem("ls").stdout.splitlines()
+        self.assertTrue(lines[0].endswith("REASON"), lines)
+        self.assertTrue([x for x in lines if " waits " in x and x.endswith(words)], lines)
+        jobs = {j["name"]: j for j in json.loads(tandem("ls", "-o", "json").stdout)}
+        self.assertEqual(jobs["waits"]["message"], words)
+        self.assertIn(f"waits for job {waits}", jobs["behind"]["message"])
+        self.assertNotIn("message", jobs["hog"])
+        tandem("cancel", waits)
+        wait_for(lambda: state(behind) == "FAILED")
+        tandem("cancel", hog)
+        rows = csv.DictReader(io.StringIO(tandem("ls", "-s", "failed", "-o", "csv").stdout))
+        row = [r for r in rows if r["name"] == "behind"][0]
+        shown = json.loads(tandem("show", behind, "-o", "json").stdout)
+        self.assertEqual((row["cause"], row["reason"]), ("dependency", shown["message"]))
+        self.assertIn(waits, row["reason"])
+
     def test_logs_have_every_rank_or_one(self):
         every = tandem("logs", self.job).stdout
         self.assertIn("rank 0: ", every)
