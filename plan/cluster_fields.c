@@ -18,7 +18,9 @@ static int refuse(struct error *err, const char *path, const char *field, const 
 static const char name_rule[] =
     "needed: letters, digits, '.', '_', '-', at most 64 characters, of a group 40";
 
-bool cluster_good_name(const char *name)
+/* Letters, digits, '.', '_' and '-', not first of these: nothing that a set of devices as text
+ * (plan/fabric.h) or a shell could mistake. */
+static bool cluster_good_name(const char *name)
 {
     if (!name || !name[0] || strchr("._-", name[0]) || strlen(name) > CLUSTER_NAME_MAX) {
         return false;

@@ -14,10 +14,6 @@
 #define CLUSTER_NAME_MAX 64
 #define CLUSTER_PATH_MAX 64
 
-/* Letters, digits, '.', '_' and '-', not first of these: nothing that a set of devices as text
- * (plan/fabric.h) or a shell could mistake. */
-bool cluster_good_name(const char *name);
-
 /* Each field by itself, as the file has it; and how much it would be, expanded. */
 int cluster_check_fields(const ClusterSpec *c, struct error *err);
 

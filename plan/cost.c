@@ -10,7 +10,10 @@
 #include "plan/schedule.h"
 #include "plan/stages.h"
 
-double cost_efficiency(const char *device_type)
+/* Share of the dense peak that matrix products and attention of a large model reach together,
+ * before any waiting: what public runs on one device or one node show, not fitted to any larger
+ * one. */
+static double cost_efficiency(const char *device_type)
 {
     static const struct {
         const char *type;

@@ -8,11 +8,6 @@
 
 #include "proto/names.h"
 
-/* Share of the dense peak that matrix products and attention of a large model reach together,
- * before any waiting: what public runs on one device or one node show, not fitted to any larger
- * one. */
-double cost_efficiency(const char *device_type);
-
 /* Idle time over busy time of a stage, by schedule: (p - 1) / m and its kin. */
 double cost_bubble_ratio(const JobSpec *spec);
 

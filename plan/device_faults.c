@@ -56,7 +56,9 @@ bool device_faults_is_hard(const DeviceEvent *e)
     }
 }
 
-const char *device_faults_xid(int32_t xid)
+/* "GPU has fallen off the bus"; NULL: one without words here.
+ * Source: NVIDIA, XID errors (docs.nvidia.com/deploy/xid-errors). */
+static const char *device_faults_xid(int32_t xid)
 {
     for (size_t i = 0; i < NUM_XIDS; i++) {
         if (xids[i].xid == xid) {

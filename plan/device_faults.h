@@ -11,10 +11,6 @@
  * corrected, rows that couldn't be replaced, a lost device, XID 48, 63, 64, 74, 79, 94, 95. */
 bool device_faults_is_hard(const DeviceEvent *e);
 
-/* "GPU has fallen off the bus"; NULL: one without words here.
- * Source: NVIDIA, XID errors (docs.nvidia.com/deploy/xid-errors). */
-const char *device_faults_xid(int32_t xid);
-
 /* "XID 79: GPU has fallen off the bus", "3 memory errors that could not be corrected". */
 void device_faults_words(const DeviceEvent *e, char *out, size_t size);
 

@@ -64,7 +64,7 @@ int proof_end_micro(struct proof *p)
     return bucket >= 0 ? proof_refuse(p, "bucket %d is not summed", bucket) : 0;
 }
 
-int proof_end_step(struct proof *p)
+static int proof_end_step(struct proof *p)
 {
     if (!p->optimizer) {
         return proof_refuse(p, "the step has no end");

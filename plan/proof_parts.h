@@ -48,7 +48,6 @@ int proof_tags(const Plan *plan, struct error *err);
 int proof_take(struct proof *p);
 /* A micro-batch is over: nothing of it is left undone. */
 int proof_end_micro(struct proof *p);
-int proof_end_step(struct proof *p);
 /* The action at hand is wrong. */
 int proof_refuse(struct proof *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

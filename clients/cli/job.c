@@ -76,7 +76,8 @@ const char *job_state_colour(JobState state)
     }
 }
 
-const char *job_cause(const char *cause, JobState state)
+/* The cause, "" where it only repeats the state ("failed" of FAILED). Never NULL. */
+static const char *job_cause(const char *cause, JobState state)
 {
     return !cause || strcasecmp(cause, job_state_word(state)) == 0 ? "" : cause;
 }

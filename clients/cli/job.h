@@ -24,8 +24,6 @@ const WhyReply *job_why(struct cli *cli, const Job *j);
 const char *job_state_word(JobState state);
 /* Escape sequence for it. */
 const char *job_state_colour(JobState state);
-/* The cause, "" where it only repeats the state ("failed" of FAILED). Never NULL. */
-const char *job_cause(const char *cause, JobState state);
 /* What an event says beside its state: cause and message, once where they say the same. */
 void job_event_text(const Event *e, char *out, size_t size);
 bool job_has_ended(JobState state);

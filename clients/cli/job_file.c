@@ -64,7 +64,8 @@ static void make_absolute(char **path, const char *dir)
     *path = buf_take(&b);
 }
 
-void job_file_resolve(JobSpec *spec, const char *dir)
+/* Makes the relative paths of a spec absolute, below dir (absolute). */
+static void job_file_resolve(JobSpec *spec, const char *dir)
 {
     if (spec->model) {
         make_absolute(&spec->model->path, dir);

@@ -24,7 +24,5 @@ void job_file_free(struct job_file *f);
 /* Puts the place in front of an error that begins with a field ("training.steps: ..."): file, line
  * and column, or the --set that gave it. False: it begins with none, and stays as it is. */
 bool job_file_place(const struct job_file *f, struct error *err);
-/* Makes the relative paths of a spec absolute, below dir (absolute). */
-void job_file_resolve(JobSpec *spec, const char *dir);
 
 #endif

@@ -68,7 +68,8 @@ size_t table_rows(const struct table *t)
     return t->num_cells / t->num_columns;
 }
 
-void table_csv_cell(struct buf *out, const char *text)
+/* One csv cell, quoted if it has to be. */
+static void table_csv_cell(struct buf *out, const char *text)
 {
     if (!strpbrk(text, ",\"\r\n")) {
         buf_puts(out, text);

@@ -30,7 +30,5 @@ struct table_look {
 void table_write(const struct table *t, struct buf *out, const struct table_look *look);
 /* To stdout; where that is a terminal, no wider than it. */
 void table_print(const struct table *t, const struct cli *cli);
-/* One csv cell, quoted if it has to be. */
-void table_csv_cell(struct buf *out, const char *text);
 
 #endif

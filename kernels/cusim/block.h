@@ -21,7 +21,6 @@ void *shared_dynamic();
 int block_barrier(int value, const char *file, int line);
 
 enum warp_op { WARP_SHUFFLE, WARP_SYNC, WARP_VOTE, WARP_MMA, WARP_LDMATRIX };
-const char *warp_op_name(enum warp_op op);
 
 #define WARP_SIZE 32
 #define WARP_SLOT_BYTES 16

@@ -8,7 +8,7 @@ namespace cusim
 int nccl_broken;
 int64_t nccl_deadline_ms = 60000;
 
-size_t nccl_type_bytes(int type)
+static size_t nccl_type_bytes(int type)
 {
     switch (type) {
     case ncclInt8:
@@ -26,7 +26,7 @@ size_t nccl_type_bytes(int type)
     }
 }
 
-const char *call_name(int kind)
+static const char *call_name(int kind)
 {
     static const char *const names[] = {"all-reduce", "reduce-scatter", "all-gather", "broadcast",
                                         "reduce",     "send",           "receive"};

@@ -54,8 +54,6 @@ struct call {
     double since_s; /* first asked, 0: never */
 };
 
-size_t nccl_type_bytes(int type);
-const char *call_name(int kind);
 /* Goes on with it as far as it can; returns whether it is done. */
 bool call_step(struct call *c);
 /* How many bytes it sends and receives here. */

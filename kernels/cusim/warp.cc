@@ -6,7 +6,7 @@
 namespace cusim
 {
 
-const char *warp_op_name(enum warp_op op)
+static const char *warp_op_name(enum warp_op op)
 {
     static const char *const names[] = {"a shuffle", "__syncwarp", "a vote", "an mma",
                                         "an ldmatrix"};

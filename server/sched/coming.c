@@ -4,7 +4,7 @@
 
 #include "server/sched/sched_private.h"
 
-int64_t coming_end_ms(const struct sched *s, size_t run)
+static int64_t coming_end_ms(const struct sched *s, size_t run)
 {
     const struct sched_run *r = &s->v->runs[run];
     int64_t end_ms = r->end_ms < r->hard_end_ms ? r->end_ms : r->hard_end_ms;
@@ -55,7 +55,7 @@ static void add_claim(struct sched *s, size_t job, const struct device_set *set)
                            .claimant = (int32_t)job});
 }
 
-void coming_build(struct sched *s)
+static void coming_build(struct sched *s)
 {
     const struct sched_view *v = s->v;
     if (s->has_coming && s->coming_decisions == s->num_decisions) {

@@ -255,7 +255,7 @@ static void walk_job(struct sched *s, size_t job)
     }
 }
 
-void sched_walk(struct sched *s)
+static void sched_walk(struct sched *s)
 {
     bool waits = false;
     for (size_t i = 0; i < s->v->num_jobs; i++) {

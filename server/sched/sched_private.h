@@ -122,7 +122,6 @@ struct sched {
 };
 
 /* ---- the pass (sched.c) ---- */
-void sched_walk(struct sched *s);
 /* Decisions, reservations and all else that a pass made. */
 void sched_forget_pass(struct sched *s);
 struct sched_decision *sched_decide(struct sched *s, enum sched_kind kind, size_t job);
@@ -170,10 +169,8 @@ void claim_build(struct sched *s);
 void claim_walk(struct sched *s, size_t job);
 
 /* ---- coming.c ---- */
-int64_t coming_end_ms(const struct sched *s, size_t run);
 /* The run leaves anyway. */
 bool coming_leaves(const struct sched *s, size_t run);
-void coming_build(struct sched *s);
 /* How many of coming it takes until there is room for the job; SIZE_MAX = all aren't enough. */
 size_t coming_moment(struct sched *s, size_t job, uint64_t mask);
 /* Frees the first num of them in m, as far as the job may have them. */
