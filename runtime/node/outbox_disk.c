@@ -127,6 +127,31 @@ static void empty_inbox(struct outbox *o)
     }
 }
 
+/* What a full disk had left to memory is on disk again: memory gives it back. What was sent stays,
+ * so that no acknowledgement can be for what isn't here. */
+static void shrink_window(struct outbox *o)
+{
+    size_t most = o->options.window_bytes;
+    int64_t last = o->window_end - 1;
+    if (!o->spool || o->failing || last > o->written_seq || last <= o->sent_seq ||
+        o->window.num_bytes <= 2 * most) {
+        return;
+    }
+    struct parcels all = o->window;
+    o->window = (struct parcels){.end = &o->window.first};
+    o->window_end = all.first->seq;
+    while (all.first) {
+        struct parcel *p = outbox_pop(&all);
+        if (o->window.num_bytes < most || p->seq <= o->sent_seq) {
+            outbox_push(&o->window, p);
+            o->window_end = p->seq + 1;
+        } else {
+            o->unsent = o->unsent == p ? NULL : o->unsent;
+            free(p);
+        }
+    }
+}
+
 static bool has_disk_part(const struct outbox *o)
 {
     return o->window_end < (o->inbox.first ? o->inbox.first->seq : o->last_seq + 1);
@@ -192,6 +217,7 @@ static void keep_once(struct outbox *o, struct buf *records)
         write_batch(o, records);
     }
     empty_inbox(o);
+    shrink_window(o);
     if (wants_refill(o)) {
         refill(o);
         empty_inbox(o);

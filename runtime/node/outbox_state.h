@@ -6,7 +6,8 @@
  *   inbox    in memory, not yet in the journal     .. last_seq
  *
  * Only the keeper (outbox_disk.c) moves them on. What the journal lacks is always the newest part:
- * all beyond written_seq. Without a working disk the window takes the inbox over as it is. */
+ * all beyond written_seq. Without a working disk the window takes the inbox over as it is; once
+ * that is written, the end of the window that was never sent becomes the disk's part. */
 #ifndef TANDEM_RUNTIME_NODE_OUTBOX_STATE_H
 #define TANDEM_RUNTIME_NODE_OUTBOX_STATE_H
 

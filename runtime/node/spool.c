@@ -32,6 +32,7 @@ struct spool {
     /* Where the last read stopped, so that the next doesn't begin anew. */
     int32_t at_number;
     size_t at;
+    int64_t at_seq; /* the last number before it */
     pthread_mutex_t lock;
     int32_t dirty_from, dirty_to; /* under lock: segments with bytes that may not be on the disk */
     bool dirty_folder;            /* under lock */
@@ -217,7 +218,9 @@ static int read_segment(struct spool *s, const struct segment *g, int64_t after_
         return -1;
     }
     struct journal_record r;
-    size_t at = s->at_number == g->number ? s->at : JOURNAL_HEAD_BYTES;
+    bool goes_on = s->at_number == g->number && s->at_seq <= after_seq;
+    size_t at = goes_on ? s->at : JOURNAL_HEAD_BYTES;
+    int64_t at_seq = goes_on ? s->at_seq : 0;
     int rc =
         len < g->len ? error_set(err, ERR_DATA_LOSS, "%zu bytes of %zu are there", len, g->len) : 0;
     while (rc == 0) {
@@ -230,11 +233,14 @@ static int read_segment(struct spool *s, const struct segment *g, int64_t after_
         if (r.seq > after_seq && !fn(arg, &r)) {
             at = before;
             rc = 1;
+        } else {
+            at_seq = r.seq;
         }
     }
     if (rc >= 0) {
         s->at_number = g->number;
         s->at = at;
+        s->at_seq = at_seq;
     }
     free(text);
     return rc;

@@ -131,11 +131,11 @@ static void a_full_disk_keeps_reports_in_memory(void **state)
     end(b);
 }
 
-/* Takes and acknowledges until nothing is left: steps in order, and notes. Returns the number of
- * notes. */
-static int hear_all(struct bench *b)
+/* Takes and acknowledges what is behind report `seq` (all steps so far), until nothing is left:
+ * steps in order, and notes. Returns the number of notes. */
+static int hear_all_from(struct bench *b, int64_t seq)
 {
-    int64_t seq = 0, num_steps = 0;
+    int64_t num_steps = seq;
     int num_notes = 0;
     while (!outbox_is_settled(b->o)) {
         WorkerUp *up = take_numbered(b->o, ++seq);
@@ -152,6 +152,11 @@ static int hear_all(struct bench *b)
     return num_notes;
 }
 
+static int hear_all(struct bench *b)
+{
+    return hear_all_from(b, 0);
+}
+
 /* What was spilled to disk before it was full still comes before what memory holds. */
 static void a_disk_that_fills_behind_a_backlog_keeps_the_order(void **state)
 {
@@ -163,6 +168,32 @@ static void a_disk_that_fills_behind_a_backlog_keeps_the_order(void **state)
     put_steps(b, 1500);
     outbox_rewind(b->o);
     assert_true(hear_all(b) > 0);
+    end(b);
+}
+
+/* Memory is free again once the disk takes what lay there, though the controller is still away: the
+ * ranks go on. On its return it hears all. */
+static void a_disk_with_room_again_takes_what_memory_held(void **state)
+{
+    struct bench *b = *state;
+    begin(b, true, 1 << 12, 1 << 14);
+    put_steps(b, 60);
+    outbox_rewind(b->o);
+    expect(b->o, 1, 50);
+    outbox_ack(b->o, 30); /* 20 are on their way as the stream breaks */
+    outbox_interrupt(b->o);
+    limit_files(1);
+    while (!outbox_is_full(b->o)) {
+        put_steps(b, 100);
+        assert_true(b->num_put < 100000);
+    }
+    limit_files(RLIM_INFINITY);
+    WAIT_UNTIL(b->num_wakes > 0, "room in memory");
+    assert_false(outbox_is_full(b->o));
+    put_steps(b, 1000);
+    outbox_rewind(b->o);
+    outbox_ack(b->o, 50); /* they had arrived */
+    assert_true(hear_all_from(b, 50) > 0);
     end(b);
 }
 
@@ -238,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(a_full_disk_keeps_reports_in_memory),
         T(a_disk_that_fills_behind_a_backlog_keeps_the_order),
+        T(a_disk_with_room_again_takes_what_memory_held),
         T(a_journal_at_its_bound_fills_memory_and_keeps_the_order),
         T(a_full_disk_is_left_alone_while_nothing_waits),
         T(room_that_one_write_makes_is_told),

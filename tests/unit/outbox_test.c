@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "runtime/node/spool.h"
 #include "tests/deadline.h"
 #include "tests/unit/outbox_bench.h"
 
@@ -193,6 +194,38 @@ static void what_was_not_acknowledged_stays_on_disk(void **state)
     assert_true(first <= 21);
 }
 
+static bool note_first(void *arg, const struct journal_record *r)
+{
+    *(int64_t *)arg = r->seq;
+    return false;
+}
+
+/* The journal is read on from where the last reader stopped, or anew by who asks for earlier. */
+static void a_journal_is_read_from_any_number(void **state)
+{
+    struct bench *b = *state;
+    struct spool *s;
+    struct buf records = {0};
+    begin(b, false, 1 << 12, 0);
+    struct spool_options options = {
+        .dir = b->reports, .job_id = 7, .attempt = 2, .max_bytes = 1 << 20, .segment_bytes = 400};
+    assert_int_equal(spool_new(&s, &options, NULL), 0);
+    for (int64_t seq = 1; seq <= 100; seq++) {
+        buf_clear(&records);
+        journal_put_record(&records, seq, "report", 6);
+        assert_int_equal(spool_append(s, &records, seq, NULL), 0);
+    }
+    static const int64_t after[] = {0, 0, 3, 4, 1, 50, 52, 51, 98, 99, 20, 0};
+    for (size_t i = 0; i < sizeof after / sizeof *after; i++) {
+        int64_t first = 0;
+        assert_int_equal(spool_read(s, after[i], note_first, &first, NULL), 0);
+        assert_int_equal(first, after[i] + 1);
+    }
+    spool_remove(s);
+    buf_free(&records);
+    end(b);
+}
+
 /* The rest of the journal can't be given away for what is in it. */
 static void a_journal_that_is_damaged_under_it_is_told(void **state)
 {
@@ -233,6 +266,7 @@ int main(void)
         T(a_shared_folder_shares_its_journal),
         T(reports_beyond_the_window_come_back_from_disk),
         T(what_was_not_acknowledged_stays_on_disk),
+        T(a_journal_is_read_from_any_number),
         T(a_journal_that_is_damaged_under_it_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
