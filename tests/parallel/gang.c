@@ -65,18 +65,17 @@ static void on_up(void *arg, const RankUp *up)
         g->on_step(g, up->metrics);
 }
 
-/* What tandem-node does when a rank leaves badly. */
-static void abort_gang(struct gang *g, int culprit)
+void gang_abort(int segment_fd, int culprit, const char *how)
 {
-    if (g->segment_fd < 0)
-        return;
     struct stat st;
-    ASSERT(fstat(g->segment_fd, &st) == 0);
+    if (segment_fd < 0)
+        return;
+    ASSERT(fstat(segment_fd, &st) == 0);
     void *segment =
-        mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, g->segment_fd, 0);
+        mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, segment_fd, 0);
     ASSERT(segment != MAP_FAILED);
     char reason[64];
-    snprintf(reason, sizeof(reason), "rank %d left with code 1", culprit);
+    snprintf(reason, sizeof(reason), "rank %d left with %s", culprit, how);
     comm_host_segment_abort(segment, culprit, reason);
     munmap(segment, (size_t)st.st_size);
 }
@@ -104,7 +103,7 @@ static void *run_rank(void *arg)
     };
     rank->rc = rank_run(&options, &rank->retryable, &rank->err);
     if (rank->rc != 0)
-        abort_gang(g, rank->idx);
+        gang_abort(g->segment_fd, rank->idx, "code 1");
     return NULL;
 }
 

@@ -83,6 +83,9 @@ void gang_quiet(void);
 void gang_run(struct gang *g);
 /* The same, and every rank must have succeeded. */
 void gang_run_well(struct gang *g);
+/* What tandem-node does when a rank leaves badly: the others hear "rank CULPRIT left with HOW". -1:
+ * there are no others. */
+void gang_abort(int segment_fd, int culprit, const char *how);
 /* To all ranks, as tandem-node does. */
 void gang_command(struct gang *g, const RankDown *message);
 

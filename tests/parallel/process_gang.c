@@ -9,9 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -191,30 +189,17 @@ static void read_link(struct process_gang *g, struct process_gang_rank *r)
 /* ---- the end ----------------------------------------------------------------------------------
  */
 
-static void abort_gang(const struct process_gang *g, int culprit)
-{
-    struct stat st;
-    if (g->segment_fd < 0)
-        return;
-    assert_int_equal(fstat(g->segment_fd, &st), 0);
-    void *segment =
-        mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, g->segment_fd, 0);
-    assert_true(segment != MAP_FAILED);
-    char reason[64];
-    snprintf(reason, sizeof(reason), "rank %d left with status %#x", culprit,
-             (unsigned)g->ranks[culprit].status);
-    comm_host_segment_abort(segment, culprit, reason);
-    munmap(segment, (size_t)st.st_size);
-}
-
 /* The link is closed: the process has left or is about to. */
 static void reap(struct process_gang *g, int rank)
 {
     struct process_gang_rank *r = &g->ranks[rank];
     WAIT_UNTIL(waitpid(r->pid, &r->status, WNOHANG) != 0, "the end of rank %d's process", rank);
     r->pid = 0;
-    if (r->status != 0)
-        abort_gang(g, rank);
+    if (r->status != 0) {
+        char how[32];
+        snprintf(how, sizeof(how), "status %#x", (unsigned)r->status);
+        gang_abort(g->segment_fd, rank, how);
+    }
 }
 
 static struct process_gang *running; /* for the end of a test that fails half-way */
