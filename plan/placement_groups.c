@@ -1,8 +1,6 @@
 /* How the ranks of each axis hang together. */
 #include <stdlib.h>
 #include <string.h>
-
-#include "plan/place_layout.h"
 #include "plan/placement.h"
 
 struct survey {

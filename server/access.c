@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 
 #define PRUNE_EVERY_MS (10 * 60 * 1000)
 #define PRUNE_ROWS 5000

@@ -1,6 +1,4 @@
 #include "server/attempts_view.h"
-
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,4 @@
 #include "server/controller.h"
-
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

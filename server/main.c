@@ -15,7 +15,6 @@
  *
  * They share nothing but mailboxes, the table of tokens (auth), the counts of refusals (audit) and
  * the list of leases. */
-#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>

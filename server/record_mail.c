@@ -1,6 +1,4 @@
 #include "server/record_mail.h"
-
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* Service Admin: lists, from the database. */
-#include <stdio.h>
 #include <string.h>
 
 #include "server/msg.h"

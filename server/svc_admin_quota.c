@@ -1,7 +1,5 @@
 /* Service Admin: what a tenant may have of the devices. */
 #include <stdio.h>
-
-#include "server/msg.h"
 #include "server/svc_admin.h"
 
 #define QUOTA_DEVICES_MAX 131072

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "server/msg.h"
 #include "server/svc_admin.h"
 
 /* Who stands as actor in events without being a user. */

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,4 @@
 #include "server/spawn/spawn.h"
-
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,4 @@
 /* Tables tenants and users. */
-#include <stdio.h>
 #include <string.h>
 
 #include "server/store/access_rows.h"

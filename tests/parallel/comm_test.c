@@ -15,8 +15,6 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "base/clock.h"
 #include "base/rng.h"
 #include "tests/deadline.h"
 #include "tests/effort.h"

@@ -3,7 +3,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +12,6 @@
 #include "clients/cli/human.h"
 #include "clients/cli/plot.h"
 #include "clients/cli/progress.h"
-#include "clients/cli/table.h"
 
 /* ---- curves -------------------------------------------------------------------------------- */
 

@@ -16,7 +16,6 @@
 #include "plan/spec_check.h"
 #include "plan/spec_docs.h"
 #include "plan/spec_rules.h"
-#include "proto/field.h"
 #include "proto/text.h"
 #include "spec_case.h"
 
