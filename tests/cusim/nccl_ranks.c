@@ -1,0 +1,108 @@
+#include "tests/cusim/nccl_ranks.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+static const char *const hosts[MAX_RANKS] = {"n1", "n1", "n2", "n2"};
+
+int rank_open_world(struct rank *r)
+{
+    struct comm_provider_options o = {
+        .id = r->id,
+        .rank = r->rank,
+        .num_ranks = r->num,
+        .deadline_ms = r->deadline_ms,
+        .hosts = hosts,
+        .board = r->has_board ? comm_host_board(r->host) : NULL,
+        .dev = r->dev,
+    };
+    return comm_nccl_provider.open(&o, &r->world, &r->err);
+}
+
+int rank_new_comm(struct rank *r, int32_t first, int32_t step, int32_t num, const char *name,
+                  struct comm **out)
+{
+    int32_t members[MAX_RANKS];
+    for (int32_t i = 0; i < num; i++) {
+        members[i] = first + i * step;
+    }
+    return r->world->ops->comm_new(r->world, r->dev, members, num, name, false, out, &r->err);
+}
+
+void rank_prepare(struct rank *r)
+{
+    alarm(100);
+    schedule_take(r->schedule % NUM_SCHEDULES);
+    NEED(comm_host_open(&r->host, r->fd, r->rank, r->num, r->deadline_ms, &r->err) == 0);
+    comm_host_set_hosts(r->host, hosts);
+    NEED(cuda_device_open(0, &r->dev, &r->err) == 0);
+    NEED(r->dev->ops->stream_new(r->dev, STREAM_QUEUE, &r->s, &r->err) == 0);
+}
+
+void rank_open(struct rank *r)
+{
+    rank_prepare(r);
+    NEED(rank_open_world(r) == 0);
+    NEED(rank_new_comm(r, 0, 1, r->num, "all ranks", &r->all) == 0);
+}
+
+void rank_close(struct rank *r)
+{
+    if (r->all) {
+        r->all->ops->free(r->all);
+    }
+    r->dev->ops->stream_free(r->dev, r->s);
+    if (r->world) {
+        r->world->ops->close(r->world);
+    }
+    r->dev->ops->close(r->dev);
+    comm_host_close(r->host);
+}
+
+void ranks_start(struct rank *r, rank_fn fn, pid_t *pids)
+{
+    assert_int_equal(comm_nccl_provider.make_id(r->id, NULL), 0);
+    assert_int_equal(comm_host_segment_new(r->num, 1 << 20, &r->fd, NULL), 0);
+    r->shared =
+        mmap(NULL, sizeof *r->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(r->shared != MAP_FAILED);
+    fflush(NULL);
+    for (int32_t i = 0; i < r->num; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            r->rank = i;
+            fn(r);
+            _exit(0);
+        }
+    }
+}
+
+void ranks_end(struct rank *r, const pid_t *pids, unsigned left_out)
+{
+    int num_wrong = 0, status;
+    for (int32_t i = 0; i < r->num; i++) {
+        if (!(left_out >> i & 1)) {
+            assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+            num_wrong += status != 0;
+        }
+    }
+    for (int32_t i = 0; i < r->num; i++) {
+        if (left_out >> i & 1) {
+            kill(pids[i], SIGKILL);
+            assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        }
+    }
+    munmap(r->shared, sizeof *r->shared);
+    close(r->fd);
+    assert_int_equal(num_wrong, 0);
+}
+
+void ranks_run_well(int32_t num, int schedule, rank_fn fn)
+{
+    struct rank r = {.num = num, .schedule = schedule, .deadline_ms = LONG_MS, .has_board = true};
+    pid_t pids[MAX_RANKS];
+    ranks_start(&r, fn, pids);
+    ranks_end(&r, pids, 0);
+}
