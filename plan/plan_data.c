@@ -65,6 +65,12 @@ int plan_check_source(const JobSpec *spec, const SourceSpec *source, const DataF
     if (!facts) {
         return 0;
     }
+    if (facts->looks_like && strcmp(facts->looks_like, "tokenized-jsonl") == 0) {
+        return error_set(err, ERR_INVALID_ARGUMENT,
+                         "data.train: %s holds JSON lines with input_ids, and format text would "
+                         "train on the letters of the JSON; use format: tokenized-jsonl",
+                         source->path);
+    }
     if (facts->max_token >= config->vocab_size) {
         return too_large_token(source, facts, config->vocab_size, err);
     }
@@ -98,7 +104,14 @@ void plan_set_flops(Plan *plan)
 
 void plan_add_data_notes(Plan *plan)
 {
-    const DataFacts *rows = rows_of(plan);
+    const DataFacts *rows = rows_of(plan), *facts = plan->train[0];
+    if (facts->looks_like && facts->looks_like[0]) {
+        plan_add_note(
+            plan,
+            "data.train: %s looks like JSON lines: format text trains on the JSON itself, "
+            "braces, keys and escapes",
+            plan->spec->data->train[0]->path);
+    }
     if (!rows) {
         return;
     }

@@ -75,6 +75,17 @@ static void add_dropout_note(Plan *plan)
     }
 }
 
+/* The default is 2000, whatever the length. */
+static void add_warmup_note(Plan *plan, int64_t warmup)
+{
+    int64_t steps = plan->total_steps, tenth = steps / 10;
+    plan_add_note(plan,
+                  "the rate %s: training.lr_schedule.warmup_steps is %lld, the run ends at step "
+                  "%lld; %lld would be a tenth of it",
+                  warmup > steps ? "never reaches lr" : "reaches lr in the last step alone",
+                  (long long)warmup, (long long)steps, (long long)tenth);
+}
+
 static void add_length_notes(Plan *plan, const TrainingSpec *t)
 {
     double samples = (double)plan->total_steps * (double)t->global_batch_size;
@@ -103,12 +114,8 @@ void plan_add_notes(Plan *plan)
             "are known",
             plan->spec->data->train[0]->path);
     }
-    if (t->lr_schedule && t->lr_schedule->warmup_steps > plan->total_steps) {
-        plan_add_note(
-            plan,
-            "the rate never reaches lr: training.lr_schedule.warmup_steps is %lld, the run ends "
-            "at step %lld",
-            (long long)t->lr_schedule->warmup_steps, (long long)plan->total_steps);
+    if (t->lr_schedule && t->lr_schedule->warmup_steps >= plan->total_steps) {
+        add_warmup_note(plan, t->lr_schedule->warmup_steps);
     }
     add_dropout_note(plan);
     add_layout_notes(plan);

@@ -10,6 +10,8 @@
 /* Enough to find a file of the wrong type or tokenizer; the loader checks every token it reads. */
 #define SCAN_TOKENS_MAX ((int64_t)8 << 20)
 #define SCAN_CHUNK 65536
+/* Of a text: enough for some lines, or for the first keys of a long one. */
+#define LOOK_BYTES 4096
 
 static int scan(const struct token_file *file, int64_t *max_token, struct error *err)
 {
@@ -27,6 +29,52 @@ static int scan(const struct token_file *file, int64_t *max_token, struct error 
     }
     free(chunk);
     return rc;
+}
+
+/* Lines that are objects, and the key that rows of tokens have: in the first bytes of a text. NULL:
+ * neither. */
+static const char *looks_like(const char *text)
+{
+    int lines = 0;
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        const char *first = line + strspn(line, " \t\r");
+        if (*first == '\n' || *first == 0) {
+            continue;
+        }
+        const char *next = first + 1 + strspn(first + 1, " \t");
+        if (*first == '{' && *next == 0 && lines > 0) {
+            break; /* cut behind its bracket */
+        }
+        if (*first != '{' || (*next != '"' && *next != '}')) {
+            return NULL;
+        }
+        lines++;
+    }
+    if (lines == 0) {
+        return NULL;
+    }
+    return strstr(text, "\"input_ids\"") ? "tokenized-jsonl" : "jsonl";
+}
+
+static int look(const struct token_file *file, DataFacts *facts, struct error *err)
+{
+    int64_t num = formats_num_tokens(file);
+    int32_t ids[LOOK_BYTES];
+    char text[LOOK_BYTES + 1];
+    num = num < LOOK_BYTES ? num : LOOK_BYTES;
+    if (num > 0 && formats_read(file, 0, num, 0, ids, err) != 0) {
+        return -1;
+    }
+    for (int64_t i = 0; i < num; i++) {
+        text[i] = ids[i] == 0 ? ' ' : (char)ids[i];
+    }
+    text[num] = 0;
+    const char *word = looks_like(text);
+    if (word) {
+        facts->looks_like = strdup(word);
+        ASSERT(facts->looks_like);
+    }
+    return 0;
 }
 
 static int fill(DataFacts *facts, const struct roots *roots, const SourceSpec *source,
@@ -51,6 +99,9 @@ static int fill(DataFacts *facts, const struct roots *roots, const SourceSpec *s
     facts->size_bytes = formats_size_bytes(file);
     facts->num_tokens = formats_num_tokens(file);
     int rc = scan(file, &facts->max_token, err);
+    if (rc == 0 && format == DATA_TEXT) {
+        rc = look(file, facts, err);
+    }
     formats_close(file);
     return rc == 0 ? 0 : error_wrap(err, "data.train");
 }

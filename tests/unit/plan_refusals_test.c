@@ -161,7 +161,29 @@ static void a_warm_up_beyond_the_run_is_noted(void **state)
     plan__free_unpacked(p, NULL);
     p = plan_case_build(c);
     assert_false(has_note(p, "the rate never reaches lr"));
+    assert_true(has_note(p, "the rate reaches lr in the last step alone"));
+    schedule.warmup_steps = p->total_steps - 1;
     plan__free_unpacked(p, NULL);
+    p = plan_case_build(c);
+    assert_false(has_note(p, "the rate"));
+    plan__free_unpacked(p, NULL);
+}
+
+/* A file of rows taken for text trains on brackets and digits: where it is one for sure it is
+ * refused, where it may be meant it is said. */
+static void json_that_is_taken_for_text_is_told(void **state)
+{
+    (void)state;
+    Plan *p = plan_case_build(c);
+    assert_false(has_note(p, "looks like JSON"));
+    plan__free_unpacked(p, NULL);
+    c->data_facts.looks_like = (char *)"jsonl";
+    p = plan_case_build(c);
+    assert_true(has_note(p, "looks like JSON lines: format text trains on the JSON itself"));
+    plan__free_unpacked(p, NULL);
+    c->data_facts.looks_like = (char *)"tokenized-jsonl";
+    plan_case_refused(c, "holds JSON lines with input_ids, and format text would train on the "
+                         "letters of the JSON; use format: tokenized-jsonl");
 }
 
 /* A folder of GPT-2 asks for 0.1 in three keys; who meant that is told that this job doesn't. */
@@ -190,6 +212,7 @@ int main(void)
         T(what_does_not_go_together_is_refused),
         T(a_batch_beyond_one_pass_is_noted),
         T(a_warm_up_beyond_the_run_is_noted),
+        T(json_that_is_taken_for_text_is_told),
         T(a_dropout_that_the_model_asks_for_is_noted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

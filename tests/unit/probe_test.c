@@ -290,6 +290,43 @@ static void data_files_give_tokens_and_the_largest_id(void **state)
     probe_reply__free_unpacked(r, NULL);
 }
 
+/* Rows of another format that somebody calls text; text that only begins like that isn't. */
+static void a_text_of_json_lines_is_told_from_prose(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *word;
+    } cases[] = {
+        {"hello~", NULL},
+        {"{\"text\": \"a\"}\n{\"text\": \"b\"}\n", "jsonl"},
+        {"\n {\"input_ids\": [1, 2], \"labels\": [1, 2]}\n", "tokenized-jsonl"},
+        {"{\"labels\": [1], \"input_ids\": [1]}", "tokenized-jsonl"},
+        {"{\"a\": 1}\nprose about \"input_ids\"\n", NULL},
+        {"{x}\n", NULL},
+        {"prose\n{\"input_ids\": [1]}\n", NULL},
+        {"\n\n", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_text("lines.txt", cases[i].text);
+        ProbeReply *r = probe_file(in_tmp("lines.txt"), "text");
+        assert_no_error(r);
+        const char *word = r->sources[0]->looks_like;
+        assert_string_equal(word ? word : "", cases[i].word ? cases[i].word : "");
+        probe_reply__free_unpacked(r, NULL);
+    }
+    /* The line behind the first bytes is cut anywhere. */
+    for (size_t len = 4080; len < 4100; len++) {
+        struct buf b = {0};
+        buf_printf(&b, "{\"t\": \"%*s\"}\n{\"t\": 1}\n", (int)len - 12, "");
+        write_text("lines.txt", b.data);
+        ProbeReply *r = probe_file(in_tmp("lines.txt"), "text");
+        assert_no_error(r);
+        assert_string_equal(r->sources[0]->looks_like, "jsonl");
+        probe_reply__free_unpacked(r, NULL);
+        buf_free(&b);
+    }
+}
+
 /* ---- model folders that are wrong ---- */
 
 static void missing_tensors_are_named_and_counted(void **state)
@@ -553,6 +590,7 @@ int main(void)
         T(a_good_folder_gives_its_facts),
         T(a_config_alone_gives_a_model_without_weights),
         T(data_files_give_tokens_and_the_largest_id),
+        T(a_text_of_json_lines_is_told_from_prose),
         T(missing_tensors_are_named_and_counted),
         T(a_wrong_shape_is_named_with_both_shapes),
         T(a_tensor_that_the_model_does_not_know_is_refused),
