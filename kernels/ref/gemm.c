@@ -1,4 +1,5 @@
 #include "kernels/host/variant/variant.h"
+#include "kernels/host/variant/watch.h"
 
 #include "kernels/ref/gelu.h"
 
@@ -67,10 +68,24 @@ static void finish(const struct gemm_args *g, int64_t i, int64_t j, double sum)
     }
 }
 
+/* All that a product reads and writes. */
+static void watch(const struct gemm_args *g)
+{
+    size_t c_size = g->c_type == DTYPE_BF16 ? sizeof(elem) : sizeof(real);
+    watch_read(g->a, g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k, g->lda, sizeof(elem));
+    watch_read(g->b, g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n, g->ldb, sizeof(elem));
+    watch_read(g->c0 ? g->c0 : g->c, g->beta == 0 ? 0 : g->m, g->n, g->ldc, c_size);
+    watch_read(g->bias, g->bias ? 1 : 0, g->n, 0, sizeof(elem));
+    watch_read(g->gelu_of, g->gelu_of ? g->m : 0, g->n, g->ldc, c_size);
+    watch_write(g->c, g->m, g->n, g->ldc, c_size);
+    watch_write(g->gelu, g->gelu ? g->m : 0, g->n, g->ldc, c_size);
+}
+
 void OP(gemm)(struct pool *pool, const void *args)
 {
     (void)pool;
     const struct gemm_args *g = args;
+    watch(g);
     struct walk a = {g->a, g->trans_a ? 1 : g->lda, g->trans_a ? g->lda : 1};
     struct walk b = {g->b, g->trans_b ? 1 : g->ldb, g->trans_b ? g->ldb : 1};
     for (int64_t i0 = 0; i0 < g->m; i0 += ROWS) {

@@ -21,6 +21,13 @@ endforeach()
 
 set_tests_properties(ops_beside_test PROPERTIES LABELS threads)
 
+if(TANDEM_SANITIZE MATCHES "thread")
+  tandem_test(product_race_test ${CMAKE_SOURCE_DIR}/tests/parity/product_race_test.c tandem_kernels)
+  target_sources(product_race_test PRIVATE ${CMAKE_SOURCE_DIR}/tests/parity/ops_case.c
+    ${CMAKE_SOURCE_DIR}/tests/parity/ops_side.c)
+  set_tests_properties(product_race_test PROPERTIES LABELS threads)
+endif()
+
 # Not a test: prints ratios (docs/performance.md).
 add_executable(kernels_bench ${CMAKE_SOURCE_DIR}/tests/bench/kernels_bench.c)
 target_link_libraries(kernels_bench PRIVATE tandem_flags tandem_kernels)

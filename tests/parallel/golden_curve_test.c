@@ -4,8 +4,8 @@
  * fp64 on ref has to agree to 1e-10, whatever the layout; fp32 on cpu to fp32's own rounding; bf16
  * on ref and cpu to the bars that go with the references, from their fp64 and from their bf16
  * curves. By default some layouts of each case run (of the large ones in fp64 one, in bf16 on cpu
- * alone), with TANDEM_FULL=1 all, under sanitizers (TANDEM_SAMPLE=1) one of each small case in fp32
- * and in bf16. TANDEM_VERBOSE=1 prints distances. */
+ * alone), with TANDEM_FULL=1 all, under sanitizers (TANDEM_SAMPLE=1) six steps of one of each small
+ * case in fp32 and in bf16. TANDEM_VERBOSE=1 prints distances. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,6 +54,9 @@ struct oracle {
     bool large;                  /* ref takes minutes */
     const struct spread *spread; /* of each step: the bar of norms in bf16; NULL = the way's */
 };
+
+/* Steps that are compared. Five warm the rate up. */
+#define NUM_STEPS effort(GOLDEN_STEPS, GOLDEN_STEPS, 6)
 
 #define LAYOUTS(list) .layouts = (list), .num_layouts = sizeof(list) / sizeof((list)[0])
 
@@ -162,7 +165,7 @@ static void compare(struct distances *d, const struct gang *g, const struct gold
     golden_curve(golden, key, loss);
     snprintf(key, sizeof(key), "grad_norm_%s", precision);
     golden_curve(golden, key, norm);
-    for (int64_t i = 0; i < GOLDEN_STEPS; i++) {
+    for (int64_t i = 0; i < NUM_STEPS; i++) {
         take_larger(&d->loss, g->steps[i].loss, loss[i]);
         take_larger(&d->norm, g->steps[i].grad_norm, norm[i]);
     }
@@ -194,9 +197,9 @@ static struct distances follow(const struct gang_spec *spec, const struct spread
     golden_curve(spec->golden, "lr", lr);
     struct gang g = {.plan = gang_plan(spec)};
     gang_run_well(&g);
-    assert_int_equal(g.num_steps, GOLDEN_STEPS);
+    assert_int_equal(g.num_steps, NUM_STEPS);
     assert_int_equal(g.first_step, 1);
-    for (int64_t i = 0; i < GOLDEN_STEPS; i++) {
+    for (int64_t i = 0; i < NUM_STEPS; i++) {
         const StepMetrics *m = &g.steps[i];
         assert_true(fabs(m->lr - lr[i]) <= 1e-15 * lr[i]);
         assert_int_equal(m->tokens, (i + 1) * spec->golden->batch * spec->golden->seq_len);
@@ -220,6 +223,7 @@ static void check_layout(const struct oracle *o, const struct case_layout *l, co
     snprintf(model_path, sizeof(model_path), "%s", golden_path(packed ? o->model : o->golden, ""));
     struct gang_spec spec = {
         .golden = o->golden,
+        .steps = NUM_STEPS,
         .data_path = data_path,
         .model_path = model_path,
         .format = packed ? "tokenized-jsonl" : "u16",

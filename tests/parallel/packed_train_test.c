@@ -60,10 +60,12 @@ static void check_curve(const struct golden *golden, const struct golden *model,
     golden_curve(golden, "grad_norm_f64", norm);
     snprintf(rows, sizeof(rows), "%s", golden_path(golden, "train.jsonl"));
     snprintf(folder, sizeof(folder), "%s", golden_path(model, ""));
+    const int64_t steps = effort(GOLDEN_STEPS, GOLDEN_STEPS, 6);
     struct gang_spec spec = {
         .golden = golden,
         .data = data,
         .micro = micro,
+        .steps = steps,
         .backend = backend,
         .precision = ref ? "fp64" : "fp32",
         .data_path = rows,
@@ -73,8 +75,8 @@ static void check_curve(const struct golden *golden, const struct golden *model,
     };
     struct gang g = {.plan = gang_plan(&spec)};
     gang_run_well(&g);
-    assert_int_equal(g.num_steps, GOLDEN_STEPS);
-    for (int64_t i = 0; i < GOLDEN_STEPS; i++) {
+    assert_int_equal(g.num_steps, steps);
+    for (int64_t i = 0; i < steps; i++) {
         const StepMetrics *m = &g.steps[i];
         off_loss = fmax(off_loss, fabs(m->loss / loss[i] - 1.0));
         off_norm = fmax(off_norm, fabs(m->grad_norm / norm[i] - 1.0));

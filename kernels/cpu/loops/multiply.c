@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/loops/block.h"
 #include "kernels/cpu/loops/transpose.h"
+#include "kernels/host/variant/watch.h"
 
 /* The register block: MAX_ROWS x COLS of C in MAX_ROWS * 2 registers. Two more hold B, one A. */
 #if VEC_BYTES == 64
@@ -309,9 +310,24 @@ static void scale_only(int64_t m, int64_t n, real beta, real *c, int64_t ldc)
     }
 }
 
+/* A factor [rows, cols], as it lies in memory. */
+static void watch_view(struct view v, int64_t rows, int64_t cols)
+{
+    size_t size = v.wide ? sizeof(real) : sizeof(elem);
+    if (v.col == 1) {
+        watch_read(v.at, rows, cols, v.row, size);
+    } else {
+        watch_read(v.at, cols, rows, v.col, size);
+    }
+}
+
 void OP(multiply)(int64_t m, int64_t n, int64_t k, real alpha, struct view a, struct view b,
                   real beta, real *c, int64_t ldc)
 {
+    watch_view(a, m, k);
+    watch_view(b, k, n);
+    watch_read(c, beta == 0 ? 0 : m, n, ldc, sizeof *c);
+    watch_write(c, m, n, ldc, sizeof *c);
     if (k == 0) {
         scale_only(m, n, beta, c, ldc);
         return;
