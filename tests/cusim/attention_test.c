@@ -323,7 +323,7 @@ static void any_length_of_a_sequence_will_do(void **state)
 static void a_maximum_that_comes_late_counts(void **state)
 {
     (void)state;
-    for (int e = 32; e <= 128; e += 96) {
+    for (int e = 32; e <= (stride() > 3 ? 32 : 128); e += 96) {
         check(DTYPE_BF16, (struct shape){.b = 1, .t = 256, .h = 1, .kv = 1, .e = e, .late = true},
               e);
     }
@@ -342,6 +342,12 @@ static void keys_of_a_group_sum_over_its_heads(void **state)
 static void documents_do_not_see_each_other(void **state)
 {
     (void)state;
+    if (stride() > 3) {
+        check(DTYPE_BF16, (struct shape){2, 137, 1, 1, 32, SCATTERED, 0, false}, 0);
+        check(DTYPE_BF16, (struct shape){1, 133, 1, 1, 128, DOCUMENTS, 0, false}, 1);
+        check(DTYPE_F32, (struct shape){2, 137, 2, 1, 7, LONELY, 0, false}, 2);
+        return;
+    }
     for (int packing = DOCUMENTS; packing <= LONELY; packing += stride() > 1 ? 2 : 1) {
         check(DTYPE_BF16, (struct shape){2, 201, 1, 1, 32, (enum packing)packing, 0, false},
               packing);

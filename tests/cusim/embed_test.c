@@ -92,7 +92,7 @@ static void many_rows_are_sorted(void **state)
     schedule_take(2 % NUM_SCHEDULES);
     check_embed(&(struct embed_case){DTYPE_F32, 0, SIZED(2048 + 3, 99), 301, 1, 301, 0}, NULL);
     schedule_take(1);
-    int64_t r = SIZED(2048 * 17 + 5, 2048 * 2 + 9);
+    int64_t r = SIZED(2048 * 17 + 5, 2048 + 9);
     check_embed(&(struct embed_case){DTYPE_BF16, 50, r, 7000, 1, 7010, 0}, NULL);
 }
 

@@ -222,6 +222,7 @@ static struct gang_spec small_spec(int64_t data, int64_t tensor, int64_t zero_st
         .backend = "cuda",
         .precision = "fp32",
         .steps = 4,
+        .batch = effort(0, 0, 2),
         .data = data,
         .tensor = tensor,
         .zero_stage = zero_stage,
