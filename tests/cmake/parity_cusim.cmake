@@ -1,20 +1,23 @@
 # The parity suite on a simulated GPU, through the plug-in (after cusim.cmake and kernels.cmake): in
 # every order of a block's threads and of streams. Each order has another ninth of the cases, with
-# TANDEM_FULL=1 all of them; with AddressSanitizer, which tests/cusim runs every kernel under, a third
-# of that.
+# TANDEM_FULL=1 all of them; with sanitizers, which tests/cusim runs every kernel under, a third of
+# that, and no side is longer than two blocks' tiles and a rest.
 set(parity_cusim_tests "")
 if(TARGET tandem_cuda_sim)
   add_dependencies(ops_test tandem_cuda_sim)
   set(seed 0)
   set(stride 9)
-  if(TANDEM_SANITIZE MATCHES "address")
+  set(sanitized "")
+  if(TANDEM_SANITIZE)
     set(stride 27)
+    set(sanitized TANDEM_PARITY_LARGEST=150)
   endif()
   foreach(threads forward reverse random)
     foreach(streams eager lazy random)
       set(test ops_cuda_${threads}_${streams})
       set(environment ${TANDEM_SIM_ENVIRONMENT} TANDEM_PARITY_BACKEND=cuda
-        CUSIM_SCHEDULE=${threads},${streams},7 TANDEM_PARITY_STRIDE=${stride} TANDEM_PARITY_SEED=${seed})
+        CUSIM_SCHEDULE=${threads},${streams},7 TANDEM_PARITY_STRIDE=${stride}
+        TANDEM_PARITY_SEED=${seed} ${sanitized})
       # The host must not reach into device memory: here it can't.
       if(test STREQUAL ops_cuda_random_lazy)
         list(APPEND environment CUSIM_PROTECT=1)

@@ -145,8 +145,9 @@ static void all_reduce_folds_in_rank_order_on_every_way(void **state)
 static void all_reduce_works_between_processes(void **state)
 {
     (void)state;
-    static const int32_t sizes[] = {2, 3, 5, 8, 16};
-    for (size_t i = 0; i < (size_t)effort(5, 5, 4); i++) {
+    /* Sanitizers see in one what they see in all: a race between processes they don't. */
+    static const int32_t sizes[] = {3, 2, 5, 8, 16};
+    for (size_t i = 0; i < (size_t)effort(5, 5, 1); i++) {
         gang_run_processes(sizes[i], AREA_BYTES, LONG_MS, reduce_everything, NULL);
     }
 }

@@ -104,16 +104,19 @@ static void sgd_on_four_ranks_equals_sgd_on_one(void **state)
     gang_remove_dir(dir_b);
 }
 
-/* The norm doesn't change when accumulation goes from 4 to 16 at a fixed global batch. */
+/* The norm doesn't change when accumulation goes from 4 to 16 (under sanitizers to 8) at a fixed
+ * global batch. */
 static void accumulation_does_not_change_the_norm(void **state)
 {
     (void)state;
-    struct gang_spec spec = {.golden = &golden_tiny, .batch = 16, .steps = 2, .micro = 4};
+    const int batch = effort(16, 16, 8);
+    struct gang_spec spec = {
+        .golden = &golden_tiny, .batch = batch, .steps = 2, .micro = batch / 4};
     struct gang a = {.plan = gang_plan(&spec)};
     spec.micro = 1;
     struct gang b = {.plan = gang_plan(&spec)};
     assert_int_equal(a.plan->micro_batches, 4);
-    assert_int_equal(b.plan->micro_batches, 16);
+    assert_int_equal(b.plan->micro_batches, batch);
     gang_run_well(&a);
     gang_run_well(&b);
     for (int i = 0; i < 2; i++) {
