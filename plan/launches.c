@@ -186,12 +186,22 @@ static void await_weights(struct step *s, int32_t unit_begin, int32_t unit_end)
     }
 }
 
+/* What passes only add to (store_reduce.c). */
+static void zero_sums(struct step *s, int64_t begin, int64_t end)
+{
+    struct params_sums walk = {.table = s->table, .at = begin, .end = end};
+    for (int64_t at, numel; params_next_sums(&walk, &at, &numel);) {
+        launch_bytes(&s->walk, LAUNCH_ZERO, "gradients", numel * s->walk.model.wide);
+    }
+}
+
 static void open_grads(struct step *s, const Action *a)
 {
+    const Bucket *b = s->stage->buckets[a->bucket];
     struct launch_walk *w = &s->walk;
     launch_mark(w, LAUNCH_WAIT, LAUNCH_COMPUTE, LAUNCH_MARK_GRAD_SLOT + a->slot);
     on(s, LAUNCH_COMPUTE, LAUNCH_GRADS);
-    launch_bytes(w, LAUNCH_ZERO, "gradients", s->stage->buckets[a->bucket]->numel * w->model.wide);
+    zero_sums(s, b->offset, b->offset + b->numel);
     s->grad_slot[a->bucket] = a->slot;
 }
 
@@ -246,7 +256,7 @@ static void begin_step(struct step *s)
     struct launch_walk *w = &s->walk;
     on(s, LAUNCH_COMPUTE, LAUNCH_BEGIN);
     if (s->zero_stage < 2) {
-        launch_bytes(w, LAUNCH_ZERO, "gradients", s->table->flat_numel * w->model.wide);
+        zero_sums(s, 0, s->table->flat_numel);
     }
     launch_bytes(w, LAUNCH_UPLOAD, "words", STEP_WORDS * 8);
 }
@@ -334,6 +344,7 @@ static void take(struct step *s, const Action *a)
         break;
     case ACTION_BACKWARD:
         await_weights(s, a->unit_begin, a->unit_end);
+        s->walk.is_first = s->zero_stage >= 2 || a->micro_batch == 0;
         launch_backward(&s->walk, a->unit_begin, a->unit_end);
         break;
     case ACTION_RELEASE:

@@ -181,7 +181,7 @@ static void backward_weight(struct launch_walk *w, const struct matrix *x)
                                .n = x->in_out ? x->rows : x->cols,
                                .k = w->model.r,
                                .c_elem = w->model.wide,
-                               .adds = true};
+                               .adds = !w->is_first};
     p.lda = x->in_out ? p.m : apart(x);
     p.ldb = p.n;
     launch_gemm(w, &p);

@@ -33,6 +33,7 @@ struct launch_walk {
     enum launch_place place;
     enum launch_stream stream;
     bool captured, graph; /* graph: the next launch is the first of one */
+    bool is_first;        /* backward: nothing is there yet that products are added to */
 };
 
 /* ---- launches_ops.c: one launch each ---- */

@@ -74,6 +74,18 @@ void params_free(struct param_table *table);
  * none. */
 bool params_unit_run(const struct param_table *table, int32_t unit, enum param_sum sum,
                      int64_t *begin, int64_t *end);
+/* Is its gradient what one product of each backward pass makes, before anything else adds to it? A
+ * tied embedding's is: the head's. Such a one can be written over whatever lies there; all others
+ * are added to zeros. */
+bool params_is_product(const struct param *p);
+/* A walk over the elements at <= i < end that lie in no such gradient, padding included, in runs:
+ * {.table = t, .at = begin, .end = end} is at the start. */
+struct params_sums {
+    const struct param_table *table;
+    int64_t at, end;
+    int32_t next; /* parameter */
+};
+bool params_next_sums(struct params_sums *walk, int64_t *begin, int64_t *numel);
 /* -1: no such name. */
 int32_t params_find(const struct param_table *table, const char *name);
 

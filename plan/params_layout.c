@@ -88,3 +88,46 @@ bool params_unit_run(const struct param_table *table, int32_t unit, enum param_s
     }
     return found;
 }
+
+/* ---- what is written, and what is added up -------------------------------------------------- */
+
+bool params_is_product(const struct param *p)
+{
+    switch (p->role) {
+    case ROLE_EMBED:
+        return p->tied;
+    case ROLE_HEAD:
+    case ROLE_Q:
+    case ROLE_K:
+    case ROLE_V:
+    case ROLE_QKV:
+    case ROLE_O:
+    case ROLE_GATE:
+    case ROLE_UP:
+    case ROLE_DOWN:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool params_next_sums(struct params_sums *walk, int64_t *begin, int64_t *numel)
+{
+    const struct param_table *t = walk->table;
+    *numel = 0;
+    while (*numel == 0 && walk->at < walk->end) {
+        int64_t stop = walk->end, behind = walk->end;
+        while (walk->next < t->num_params && (t->params[walk->next].offset < walk->at ||
+                                              !params_is_product(&t->params[walk->next]))) {
+            walk->next++;
+        }
+        if (walk->next < t->num_params && t->params[walk->next].offset < walk->end) {
+            stop = t->params[walk->next].offset;
+            behind = stop + t->params[walk->next].numel;
+        }
+        *begin = walk->at;
+        *numel = stop - walk->at;
+        walk->at = behind;
+    }
+    return *numel > 0;
+}

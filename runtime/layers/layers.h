@@ -112,6 +112,7 @@ struct model {
     struct batch input; /* the micro-batch; borrowed */
     int32_t unit;       /* where the walk is, for the text of a failed sum */
     bool backward;
+    bool is_first; /* see model_backward */
 };
 
 /* weights.c: finds each parameter of the model in the table, by its role. */
@@ -161,7 +162,8 @@ int linear_backward_input(struct model *m, void *dx, const void *dy, const struc
                           bool accumulate, struct error *err);
 int linear_backward_gelu(struct model *m, void *dx, const void *dy, const struct layer *l,
                          const void *before, struct error *err);
-/* dw += dy^T x; and db += the sum of dy's rows, where the layer has a bias. */
+/* dw = or, behind the first pass, += dy^T x, once in a pass; and db += the sum of dy's rows, where
+ * the layer has a bias. */
 int linear_backward_weight(struct model *m, const struct weight *w, const void *dy, const void *x,
                            struct error *err);
 int linear_backward_layer(struct model *m, const struct layer *l, const void *dy, const void *x,

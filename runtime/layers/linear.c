@@ -111,7 +111,7 @@ int linear_backward_weight(struct model *m, const struct weight *w, const void *
         .n = w->in_out ? w->rows : w->cols,
         .k = m->rows,
         .alpha = 1.0,
-        .beta = 1.0,
+        .beta = m->is_first ? 0.0 : 1.0,
         .a = w->in_out ? x : dy,
         .lda = w->in_out ? w->cols : apart(w),
         .b = w->in_out ? dy : x,

@@ -175,11 +175,13 @@ int model_forward(struct model *m, int32_t unit_begin, int32_t unit_end, double 
     return 0;
 }
 
-int model_backward(struct model *m, int32_t unit_begin, int32_t unit_end, struct error *err)
+int model_backward(struct model *m, int32_t unit_begin, int32_t unit_end, bool is_first,
+                   struct error *err)
 {
     ASSERT(m->trains && m->input.targets != NULL);
     ASSERT(0 <= unit_begin && unit_begin <= unit_end && unit_end <= m->num_layers + 2);
     m->backward = true;
+    m->is_first = is_first;
     void *here = m->d_residual, *next = m->d_residual_next;
     for (int32_t u = unit_end - 1; u >= unit_begin; u--) {
         m->unit = u;

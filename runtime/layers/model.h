@@ -69,9 +69,11 @@ void model_set_span(struct model *m, int64_t past, int64_t num);
 int model_forward(struct model *m, int32_t unit_begin, int32_t unit_end, double dloss,
                   double *loss_sum, struct error *err);
 /* The same units, descending; after a failure the model is as before, so it may be called again.
- * Gradients of parameters are accumulated; how those of one tensor rank
- * must still be summed says the table (enum param_sum). */
-int model_backward(struct model *m, int32_t unit_begin, int32_t unit_end, struct error *err);
+ * Gradients of parameters are accumulated; but where is_first says that nothing is there yet to be
+ * added to, those that are one product's (params_is_product) are written, whatever lies there. How
+ * those of one tensor rank must still be summed says the table (enum param_sum). */
+int model_backward(struct model *m, int32_t unit_begin, int32_t unit_end, bool is_first,
+                   struct error *err);
 /* After a forward pass without backward: logits [micro * seq_len, V] (of a span: its own) in device
  * memory, of this tensor rank's part of the vocabulary. Only where the model doesn't train (else
  * the buffer is overwritten by dlogits). */

@@ -166,9 +166,7 @@ int store_begin_step(struct store *s, struct error *err)
         s->buckets[i].is_fresh = true;
     if (s->zero_stage >= 2) /* the first sum of a bucket is written, not added */
         return 0;
-    struct device *dev = s->o.dev;
-    size_t bytes = (size_t)s->o.table->flat_numel * dtype_size(s->wide);
-    return dev->ops->zero(dev, s->o.compute, s->grads, bytes, err);
+    return store_zero_sums(s, s->grads, 0, s->o.table->flat_numel, err);
 }
 
 /* By an event, so that compute alone waits: its error is the first failed collective's. */

@@ -78,13 +78,17 @@ int store_publish(struct store *s, struct error *err);
 
 /* ---- actions (plans.proto: ActionKind) ---- */
 
-/* Zeroes the gradients that outlive a micro-batch. */
+/* Begins the gradients that outlive a micro-batch, as store_open_grads does others: zeroes what
+ * passes only add to. What is one product's (params_is_product) keeps whatever lies there. */
 int store_begin_step(struct store *s, struct error *err);
 int store_gather(struct store *s, int32_t bucket, int32_t slot, struct error *err);
 int store_release(struct store *s, int32_t bucket, struct error *err);
 int store_open_grads(struct store *s, int32_t bucket, int32_t slot, struct error *err);
 int store_reduce_partial(struct store *s, int32_t unit, struct error *err);
 int store_reduce_bucket(struct store *s, int32_t bucket, bool final, struct error *err);
+/* Does the backward pass of this micro-batch find gradients that were begun and not added to? Then
+ * products are written there. */
+bool store_grads_are_new(const struct store *s, int32_t micro_batch);
 /* Makes compute wait for the gathers of the units' weights that are under way; before their FORWARD
  * or BACKWARD, and of all units before whole weights are looked at. */
 int store_await_weights(struct store *s, int32_t unit_begin, int32_t unit_end, struct error *err);

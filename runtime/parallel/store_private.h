@@ -94,6 +94,9 @@ void store_close_memory(struct store *s);
 /* dst on stream to sees all that stream from has been given so far. */
 int store_follow(struct store *s, struct event *e, struct stream *from, struct stream *to,
                  struct error *err);
+/* store_reduce.c: zeroes what passes only add to, of the elements begin <= i < end, whole buckets,
+ * whose gradients lie at mem. */
+int store_zero_sums(struct store *s, char *mem, int64_t begin, int64_t end, struct error *err);
 /* store_gather.c: the own slice of a bucket to all that share it, where weights are whole. */
 int store_gather_in_place(struct store *s, int32_t bucket, struct error *err);
 void store_tell_weights(struct store *s, int32_t bucket, void *base);

@@ -13,6 +13,26 @@ static int check_bucket(const struct store *s, int32_t bucket, struct error *err
     return error_set(err, ERR_INVALID_ARGUMENT, "the plan has no bucket %d", bucket);
 }
 
+/* ---- beginnings ------------------------------------------------------------------------------ */
+
+int store_zero_sums(struct store *s, char *mem, int64_t begin, int64_t end, struct error *err)
+{
+    struct device *dev = s->o.dev;
+    struct params_sums walk = {.table = s->o.table, .at = begin, .end = end};
+    for (int64_t at, numel; params_next_sums(&walk, &at, &numel);) {
+        size_t bytes = (size_t)numel * dtype_size(s->wide);
+        if (dev->ops->zero(dev, s->o.compute, store_wide_at(s, mem, at - begin), bytes, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What lies whole all the time adds up over a step, a slot over one micro-batch. */
+bool store_grads_are_new(const struct store *s, int32_t micro_batch)
+{
+    return s->zero_stage >= 2 || micro_batch == 0;
+}
+
 /* ---- slots ----------------------------------------------------------------------------------- */
 
 static int check_slot(const struct store *s, int32_t bucket, int32_t slot, struct error *err)
@@ -36,9 +56,8 @@ int store_open_grads(struct store *s, int32_t bucket, int32_t slot_idx, struct e
     struct store_slot *slot = &s->grad_slots[slot_idx];
     struct store_bucket *b = &s->buckets[bucket];
     const struct device_ops *ops = s->o.dev->ops;
-    size_t bytes = (size_t)b->numel * dtype_size(s->wide);
     if ((slot->has_free && ops->stream_wait(s->o.dev, s->o.compute, slot->free, err) != 0) ||
-        ops->zero(s->o.dev, s->o.compute, slot->mem, bytes, err) != 0)
+        store_zero_sums(s, slot->mem, b->offset, b->offset + b->numel, err) != 0)
         return -1;
     slot->bucket = bucket;
     b->grad_slot = slot_idx;

@@ -6,11 +6,12 @@
 #include "runtime/rank/replay.h"
 #include "runtime/rank/words.h"
 
-enum pass_kind { PASS_FORWARD, PASS_BACKWARD };
+enum pass_kind { PASS_FORWARD, PASS_BACKWARD, PASS_FIRST_BACKWARD };
 
 struct pass {
     struct model *model;
     int32_t unit_begin, unit_end;
+    bool is_first;
 };
 
 int passes_open(struct rank *r, struct error *err)
@@ -47,7 +48,7 @@ static int forward(void *arg, struct error *err)
 static int backward(void *arg, struct error *err)
 {
     const struct pass *p = arg;
-    return model_backward(p->model, p->unit_begin, p->unit_end, err);
+    return model_backward(p->model, p->unit_begin, p->unit_end, p->is_first, err);
 }
 
 /* What the head's loss is divided by may be another one in each step: that unit is done as it
@@ -57,7 +58,7 @@ int pass_forward(struct rank *r, int32_t unit_begin, int32_t unit_end, double dl
                  struct error *err)
 {
     int32_t head = r->num_units - 1;
-    struct pass p = {r->model, unit_begin, unit_end > head ? head : unit_end};
+    struct pass p = {r->model, unit_begin, unit_end > head ? head : unit_end, false};
     struct replay_key key = key_of(PASS_FORWARD, &p);
     if (p.unit_begin < p.unit_end && replay_run(r->replay, &key, forward, &p, err) != 0)
         return -1;
@@ -67,9 +68,10 @@ int pass_forward(struct rank *r, int32_t unit_begin, int32_t unit_end, double dl
                          &r->words[WORD_LOSS], err);
 }
 
-int pass_backward(struct rank *r, int32_t unit_begin, int32_t unit_end, struct error *err)
+int pass_backward(struct rank *r, int32_t unit_begin, int32_t unit_end, bool is_first,
+                  struct error *err)
 {
-    struct pass p = {r->model, unit_begin, unit_end};
-    struct replay_key key = key_of(PASS_BACKWARD, &p);
+    struct pass p = {r->model, unit_begin, unit_end, is_first};
+    struct replay_key key = key_of(is_first ? PASS_FIRST_BACKWARD : PASS_BACKWARD, &p);
     return replay_run(r->replay, &key, backward, &p, err);
 }

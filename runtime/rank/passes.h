@@ -13,6 +13,7 @@ int passes_open(struct rank *r, struct error *err);
 /* As model_forward and model_backward have it. */
 int pass_forward(struct rank *r, int32_t unit_begin, int32_t unit_end, double dloss,
                  struct error *err);
-int pass_backward(struct rank *r, int32_t unit_begin, int32_t unit_end, struct error *err);
+int pass_backward(struct rank *r, int32_t unit_begin, int32_t unit_end, bool is_first,
+                  struct error *err);
 
 #endif

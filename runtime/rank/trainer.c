@@ -15,8 +15,8 @@
 /* ---- the parts of a step ----------------------------------------------------------------------
  */
 
-/* Zero gradients, zero loss, what rank 0 decides. Late, all have read it when the next step has
- * been enqueued: so it is about that one's end. */
+/* Gradients begin anew, zero loss, what rank 0 decides. Late, all have read it when the next step
+ * has been enqueued: so it is about that one's end. */
 static int begin_step(struct rank *r, struct step *s, struct error *err)
 {
     const TrainingSpec *training = r->plan->spec->training;
@@ -51,7 +51,8 @@ static int backward(struct rank *r, const Action *a, struct error *err)
 {
     if (store_await_weights(r->store, a->unit_begin, a->unit_end, err) != 0)
         return -1;
-    return pass_backward(r, a->unit_begin, a->unit_end, err);
+    bool is_first = store_grads_are_new(r->store, a->micro_batch);
+    return pass_backward(r, a->unit_begin, a->unit_end, is_first, err);
 }
 
 static int reduce_loss(struct rank *r, struct error *err)

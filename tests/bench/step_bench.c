@@ -335,11 +335,14 @@ static void bench_parts(const Plan *plan, int steps)
     for (int step = -1; step < steps; step++) {
         memset(part_ns, 0, sizeof(part_ns));
         int64_t begin = cpu_ns();
-        TRY(dev->ops->zero(dev, stream, buffers[1], flat, &err));
+        struct params_sums walk = {.table = &table, .end = table.flat_numel};
+        for (int64_t at, n; params_next_sums(&walk, &at, &n);)
+            TRY(dev->ops->zero(dev, stream, (float *)buffers[1] + at, (size_t)n * sizeof(float),
+                               &err));
         int64_t forward = cpu_ns();
         TRY(model_forward(model, 0, num_units, 1.0 / (double)rows, words, &err));
         int64_t backward = cpu_ns();
-        TRY(model_backward(model, 0, num_units, &err));
+        TRY(model_backward(model, 0, num_units, true, &err));
         int64_t end = cpu_ns();
         struct span all = {0, table.flat_numel};
         TRY(timed.sum_squares(dev, stream, DTYPE_F32, words + 1, buffers[1], &all, 1, words + 3,

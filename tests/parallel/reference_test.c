@@ -109,7 +109,7 @@ static void *run_share(void *arg)
     model_set_batch(model, &batch);
     double dloss = 1.0 / (double)s->batch->num_targets;
     ASSERT(model_forward(model, 0, num_units, dloss, loss, &err) == 0);
-    ASSERT(model_backward(model, 0, num_units, &err) == 0);
+    ASSERT(model_backward(model, 0, num_units, true, &err) == 0);
     reduce(s, store, loss);
     s->loss = *loss * dloss;
     memcpy(s->grads, grads, (size_t)table.flat_numel * sizeof(double));

@@ -125,7 +125,7 @@ void solo_run(struct solo *s, const struct batch *batch, double dloss)
     model_set_batch(s->model, batch);
     check(model_forward(s->model, 0, s->num_units, dloss, s->loss, &err), &err);
     if (s->grads != NULL)
-        check(model_backward(s->model, 0, s->num_units, &err), &err);
+        check(model_backward(s->model, 0, s->num_units, false, &err), &err);
 }
 
 double solo_number(enum dtype dtype, const void *data, int64_t i)

@@ -173,7 +173,7 @@ static void close_rank(struct rank *r)
 struct pass {
     struct rank *r;
     int32_t step, unit, micro;
-    bool backward;
+    bool backward, is_new; /* is_new: so are the gradients */
     double *weights[MAX_BUCKETS], *grads[MAX_BUCKETS];
 };
 
@@ -207,6 +207,13 @@ static int check_weights(const struct pass *pass, struct error *err)
     return 0;
 }
 
+/* What a product makes is written where nothing was added yet, whatever lies there; a matrix that
+ * is used twice is the head's product first. */
+static bool is_written(const struct pass *pass, const struct param *p, int32_t use)
+{
+    return pass->is_new && params_is_product(p) && (!p->tied || use == 1);
+}
+
 static int add_grads(const struct pass *pass, struct error *err)
 {
     const struct rank *r = pass->r;
@@ -219,9 +226,12 @@ static int add_grads(const struct pass *pass, struct error *err)
         double *base = pass->grads[p->bucket];
         if (base == NULL)
             return find(pass->r, "a missing gradient", p->offset, 0, 0, err);
-        for (int64_t i = p->offset; i < p->offset + p->numel; i++)
-            base[i - c->table.bucket_offsets[p->bucket]] +=
-                store_case_grad(c, pass->step, r->data, r->tensor, pass->micro, use, p, i);
+        bool writes = is_written(pass, p, use);
+        for (int64_t i = p->offset; i < p->offset + p->numel; i++) {
+            double *at = &base[i - c->table.bucket_offsets[p->bucket]];
+            double g = store_case_grad(c, pass->step, r->data, r->tensor, pass->micro, use, p, i);
+            *at = writes ? g : *at + g;
+        }
     }
     return 0;
 }
@@ -244,7 +254,8 @@ static int start_pass(struct rank *r, const Action *a)
                           .step = r->step,
                           .unit = a->unit_begin,
                           .micro = a->micro_batch,
-                          .backward = a->kind == ACTION_BACKWARD};
+                          .backward = a->kind == ACTION_BACKWARD,
+                          .is_new = store_grads_are_new(r->store, a->micro_batch)};
     memcpy(pass->weights, r->weights, sizeof pass->weights);
     memcpy(pass->grads, r->grads, sizeof pass->grads);
     return r->dev->ops->host_call(r->dev, r->compute, run_pass, &pass, sizeof pass, &r->err);

@@ -15,6 +15,7 @@ struct row {
     int64_t parts;      /* > 0: cut into so many that stay whole; 0: cut anywhere; -1: not cut */
     enum param_sum sum;
     bool tied;
+    ParamRole role; /* says whether it is a product */
 };
 
 static void add_row(struct store_case *c, int32_t unit, const struct row *row)
@@ -30,6 +31,7 @@ static void add_row(struct store_case *c, int32_t unit, const struct row *row)
     p->shard_parts = row->parts > 0 ? row->parts : 0;
     p->decay = row->cols > 0;
     p->tied = row->tied;
+    p->role = row->role;
     p->sum = t > 1 ? row->sum : PARAM_SUM_NONE;
     int64_t parts = row->parts > 0 ? row->parts : rows;
     int64_t local = row->parts < 0 || t == 1 ? rows : (parts + t - 1) / t * (rows / parts);
@@ -45,16 +47,17 @@ static void add_rows(struct store_case *c)
     const struct store_case_spec *s = &c->spec;
     int32_t head = c->num_units - 1;
     int64_t k = s->kv_heads;
-    const struct row head_rows[] = {{"head", 37, 3, 0, PARAM_SUM_NONE, false},
-                                    {"norm", 5, 0, -1, PARAM_SUM_TENSOR, false}};
+    const struct row head_rows[] = {{"head", 37, 3, 0, PARAM_SUM_NONE, false, ROLE_HEAD},
+                                    {"norm", 5, 0, -1, PARAM_SUM_TENSOR, false, ROLE_FINAL_NORM}};
     const struct row block_rows[] = {
-        {"mlp", 24, 7, 0, PARAM_SUM_NONE, false},
-        {"alike", 9, 2, -1, PARAM_SUM_NONE, false},
-        {"kv", 2 * k, 11, k, k < s->tensor ? PARAM_SUM_REPLICAS : PARAM_SUM_NONE, false},
-        {"norm", 7, 0, -1, PARAM_SUM_TENSOR, false},
-        {"bias", 3, 0, -1, PARAM_SUM_TENSOR, false}};
-    const struct row embed_rows[] = {{"embed", 37, 3, 0, PARAM_SUM_NONE, s->tied},
-                                     {"positions", 6, 3, -1, PARAM_SUM_NONE, false}};
+        {"mlp", 24, 7, 0, PARAM_SUM_NONE, false, ROLE_UP},
+        {"alike", 9, 2, -1, PARAM_SUM_NONE, false, ROLE_NONE},
+        {"kv", 2 * k, 11, k, k < s->tensor ? PARAM_SUM_REPLICAS : PARAM_SUM_NONE, false, ROLE_K},
+        {"norm", 7, 0, -1, PARAM_SUM_TENSOR, false, ROLE_MLP_NORM},
+        {"bias", 3, 0, -1, PARAM_SUM_TENSOR, false, ROLE_DOWN_BIAS}};
+    const struct row embed_rows[] = {
+        {"embed", 37, 3, 0, PARAM_SUM_NONE, s->tied, ROLE_EMBED},
+        {"positions", 6, 3, -1, PARAM_SUM_NONE, false, ROLE_POSITIONS}};
     for (int i = s->tied ? 1 : 0; i < 2; i++)
         add_row(c, head, &head_rows[i]);
     for (int32_t u = head - 1; u > 0; u--)
