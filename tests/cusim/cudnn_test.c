@@ -17,13 +17,6 @@ static struct error err;
 
 _Static_assert(FAKE_CUDNN_FIRST_NUMBER == CUDNN_SCALE, "the fake counts as the graph does");
 
-#define GOOD(call)                                                                                 \
-    do {                                                                                           \
-        if ((call) != 0) {                                                                         \
-            fail_msg("%s", err.text);                                                              \
-        }                                                                                          \
-    } while (0)
-
 /* A device, and one problem on it. */
 struct side {
     struct device *dev;

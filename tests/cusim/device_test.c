@@ -9,13 +9,6 @@
 static struct device *dev;
 static struct error err;
 
-#define GOOD(call)                                                                                 \
-    do {                                                                                           \
-        if ((call) != 0) {                                                                         \
-            fail_msg("%s", err.text);                                                              \
-        }                                                                                          \
-    } while (0)
-
 static int open_device(void **state)
 {
     (void)state;

@@ -11,13 +11,6 @@ static int32_t *counter, *host; /* device, pinned */
 static struct error err;
 static struct replay *replay;
 
-#define GOOD(call)                                                                                 \
-    do {                                                                                           \
-        if ((call) != 0) {                                                                         \
-            fail_msg("%s", err.text);                                                              \
-        }                                                                                          \
-    } while (0)
-
 static int open_all(void **state)
 {
     (void)state;

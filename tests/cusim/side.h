@@ -16,6 +16,13 @@
 #include "kernels/cusim/control.h"
 
 #define MUST(call) assert_int_equal((call), cudaSuccess)
+/* Of a call that fills err, which the test has. */
+#define GOOD(call)                                                                                 \
+    do {                                                                                           \
+        if ((call) != 0) {                                                                         \
+            fail_msg("%s", err.text);                                                              \
+        }                                                                                          \
+    } while (0)
 
 /* Of nine; ThreadSanitizer finds in one of them what it finds in others, and is slow. */
 #ifdef CUSIM_TSAN

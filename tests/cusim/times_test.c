@@ -15,13 +15,6 @@ static struct stream *compute;
 static struct error err;
 static char *x, prefix[64], path[96];
 
-#define GOOD(call)                                                                                 \
-    do {                                                                                           \
-        if ((call) != 0) {                                                                         \
-            fail_msg("%s", err.text);                                                              \
-        }                                                                                          \
-    } while (0)
-
 static int open_all(void **state)
 {
     (void)state;
