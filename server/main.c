@@ -97,11 +97,6 @@ static void raise_limits(void)
     }
 }
 
-static int open_reader(const char *db, struct store **out, struct error *err)
-{
-    return store_open_reader(out, db, err);
-}
-
 /* ---- the peak of a device, measured once for a kind of CPU ---- */
 
 static int on_peak(void *controller, struct mail *base, struct error *err)
@@ -165,19 +160,45 @@ static int make_topology(struct tandemd *d, struct store *store, struct controll
     return topology_new(&o->topology, &host, cluster, d->options.devices, err);
 }
 
+/* The database, db, as it was left or as a backup is put in its place. */
+static int open_database(const struct tandemd *d, char db[PATH_MAX], struct store **out,
+                         struct error *err)
+{
+    if (!fs_join(db, PATH_MAX, d->data_dir, "tandem.db")) {
+        return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", d->data_dir);
+    }
+    if (restore_pending(d->data_dir, err) != 0 || store_open(out, db, err) != 0) {
+        return -1;
+    }
+    if (restore_needed(*out, d->data_dir, err) != 0) {
+        store_close(*out);
+        return -1;
+    }
+    return 0;
+}
+
+/* What the controller talks to, and what talks to it. */
+static int start_around(struct tandemd *d, struct error *err)
+{
+    struct mailbox *back = controller_mailbox(d->app.controller);
+    struct launcher *launcher;
+    if (launcher_local_new(&launcher, d->bin_dir, d->data_dir, err) != 0 ||
+        launching_new(&d->parts.launching, launcher, d->data_dir, back, err) != 0 ||
+        probing_new(&d->parts.probing, d->bin_dir, back, err) != 0 ||
+        controller_open(d->app.controller, err) != 0 ||
+        owner_new(&d->owner, d->app.controller, err) != 0) {
+        return -1;
+    }
+    return retention_new(&d->retention, d->options.config ? d->options.config->retention : NULL,
+                         d->data_dir, back, err);
+}
+
 static int start_threads(struct tandemd *d, struct error *err)
 {
     char db[PATH_MAX];
     struct store *store = NULL, *reader = NULL;
     bool is_measured;
-    if (!fs_join(db, sizeof db, d->data_dir, "tandem.db")) {
-        return error_set(err, ERR_INVALID_ARGUMENT, "%s: the path is too long", d->data_dir);
-    }
-    if (restore_pending(d->data_dir, err) != 0 || store_open(&store, db, err) != 0) {
-        return -1;
-    }
-    if (restore_needed(store, d->data_dir, err) != 0) {
-        store_close(store);
+    if (open_database(d, db, &store, err) != 0) {
         return -1;
     }
     struct controller_options o = {.data_dir = d->data_dir,
@@ -191,9 +212,9 @@ static int start_threads(struct tandemd *d, struct error *err)
     if (access_load(d->app.access, store, err) != 0 ||
         make_topology(d, store, &o, &is_measured, err) != 0 ||
         store_schema_version(store, &d->app.schema_version, err) != 0 ||
-        open_reader(db, &reader, err) != 0 ||
+        store_open_reader(&reader, db, err) != 0 ||
         query_new(&d->app.query, reader, d->data_dir, err) != 0 ||
-        open_reader(db, &reader, err) != 0 ||
+        store_open_reader(&reader, db, err) != 0 ||
         feed_new(&d->app.feed, reader, d->data_dir, auth_limits(d->app.auth)->user_watchers, err) !=
             0 ||
         backup_new(&d->app.backup, d->data_dir, err) != 0) {
@@ -214,15 +235,7 @@ static int start_threads(struct tandemd *d, struct error *err)
     if (controller_new(&d->app.controller, &o, err) != 0) {
         goto failed;
     }
-    struct mailbox *back = controller_mailbox(d->app.controller);
-    struct launcher *launcher;
-    if (launcher_local_new(&launcher, d->bin_dir, d->data_dir, err) != 0 ||
-        launching_new(&d->parts.launching, launcher, d->data_dir, back, err) != 0 ||
-        probing_new(&d->parts.probing, d->bin_dir, back, err) != 0 ||
-        controller_open(d->app.controller, err) != 0 ||
-        owner_new(&d->owner, d->app.controller, err) != 0 ||
-        retention_new(&d->retention, d->options.config ? d->options.config->retention : NULL,
-                      d->data_dir, back, err) != 0) {
+    if (start_around(d, err) != 0) {
         return -1;
     }
     if (!is_measured) {
