@@ -1,6 +1,7 @@
 """What the end-to-end tests of the controller share: a folder of programs in which tandem-rank is
 the fake one, a tandemd that can be killed and started again on the same data, stubs, and looking
 for processes. Exits 77 where grpc for Python or the programs aren't there."""
+import contextlib
 import os
 import pathlib
 import shutil
@@ -102,7 +103,8 @@ def processes(folder):
 def end_processes(programs):
     """Of a test that is over, whatever is left of it."""
     for pid in processes(programs):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has left by itself meanwhile
+            os.kill(pid, signal.SIGKILL)
     wait_for("no process", lambda: not processes(programs))
 
 
@@ -135,8 +137,7 @@ def run_tests(make_server, tests):
         if server and server.process.poll() is None:
             server.process.kill()
             server.process.wait()
-        for pid in processes(folder):
-            os.kill(pid, signal.SIGKILL)
+        end_processes(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -19,7 +19,8 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import link_programs, make_stubs, new_folder, processes, wait_for
+from bench_of_programs import (end_processes, link_programs, make_stubs, new_folder, processes,
+                               wait_for)
 from cluster_run_bench import QUOTAS, Cluster, Sampler, most_of
 from cluster_run_books import (attempts, device_names, micros, most_held, overlaps, rows,
                                utilisation)
@@ -270,8 +271,7 @@ def report(calm_s):
 
 def tearDownModule():
     code = server.stop()
-    for pid in processes(folder):
-        os.kill(pid, signal.SIGKILL)
+    end_processes(folder)
     shutil.rmtree(folder, ignore_errors=True)
     assert code == 0, f"tandemd left with {code}"
 

@@ -5,7 +5,6 @@ those of the scenarios that other job servers got wrong."""
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import unittest
@@ -13,8 +12,8 @@ from unittest import mock
 
 sys.path.insert(0, os.path.dirname(__file__))
 from access_bench import AccessServer, programs_with_tickets
-from bench_of_programs import (BIN, DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+from bench_of_programs import (BIN, DEADLINE, Server, end_processes, grpc, link_programs,
+                               make_stubs, new_folder, processes, wait_for)
 
 Code = grpc.StatusCode
 NODES = ["east0", "east1", "west0", "west1"]
@@ -61,9 +60,7 @@ class ClusterCase(unittest.TestCase):
             return
         code = self.s.stop()
         log = (self.folder / "tandemd.log").read_text()
-        for pid in processes(self.bin):
-            os.kill(pid, signal.SIGKILL)
-        wait_for("no process", lambda: not processes(self.bin))
+        end_processes(self.bin)
         self.assertEqual(code, 0, log[-4000:])
         self.assertNotIn("Sanitizer", log)
 
@@ -317,9 +314,7 @@ class Tenants(unittest.TestCase):
             self.look(s)
         finally:
             code = s.stop()
-            for pid in processes(where):
-                os.kill(pid, signal.SIGKILL)
-            wait_for("no process", lambda: not processes(where))
+            end_processes(where)
         self.assertEqual(code, 0)
 
     def look(self, s):

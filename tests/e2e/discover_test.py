@@ -4,14 +4,13 @@ cluster file says, stands in its log. A driver that crashes takes nothing with i
 import os
 import pathlib
 import shutil
-import signal
 import socket
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (BIN, Server, link_programs, make_stubs, new_folder, processes, skip,
-                               wait_for)
+from bench_of_programs import (BIN, Server, end_processes, link_programs, make_stubs, new_folder,
+                               skip, wait_for)
 
 CLUSTER = """
 nodes:
@@ -30,8 +29,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    for pid in processes(programs):
-        os.kill(pid, signal.SIGKILL)
+    end_processes(programs)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -3,14 +3,13 @@
 was chosen. The ranks are fake ones, so no GPU is needed."""
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bench_of_programs import (BIN, DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+from bench_of_programs import (BIN, DEADLINE, Server, end_processes, grpc, link_programs,
+                               make_stubs, new_folder, wait_for)
 
 CLUSTER = """nodes:
   - {name: box, cores: 8, devices: [{type: h100, count: 4}]}
@@ -41,9 +40,7 @@ class GpuCase(unittest.TestCase):
 
     def tearDown(self):
         code = self.s.stop()
-        for pid in processes(programs):
-            os.kill(pid, signal.SIGKILL)
-        wait_for("no process", lambda: not processes(programs))
+        end_processes(programs)
         self.assertEqual(code, 0, (self.folder / "tandemd.log").read_text()[-4000:])
 
     def spec(self, name, backend="auto", precision="", **fields):

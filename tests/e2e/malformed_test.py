@@ -7,7 +7,6 @@ import pathlib
 import random
 import resource
 import shutil
-import signal
 import socket
 import sys
 import threading
@@ -16,8 +15,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import h2
-from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+from bench_of_programs import (DEADLINE, Server, end_processes, grpc, link_programs, make_stubs,
+                               new_folder, wait_for)
 from google.protobuf.descriptor import FieldDescriptor as F
 
 SEED = int(os.environ.get("MALFORMED_SEED", time.time_ns() % 1000000))
@@ -52,9 +51,7 @@ def tearDownModule():
     code = server.stop()
     if code:
         print((folder / "tandemd.log").read_text()[-4000:], file=sys.stderr)
-    for pid in processes(programs):
-        os.kill(pid, signal.SIGKILL)
-    wait_for("no process", lambda: not processes(programs))
+    end_processes(programs)
     shutil.rmtree(folder, ignore_errors=True)
     assert code == 0
 

@@ -15,8 +15,8 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+from bench_of_programs import (DEADLINE, Server, end_processes, grpc, link_programs, make_stubs,
+                               new_folder, processes, wait_for)
 
 SEED = int(os.environ.get("KILL_SEED", "1"))
 FULL = os.environ.get("TANDEM_FULL", "0") != "0"
@@ -237,8 +237,7 @@ class Journal(unittest.TestCase):
 
     def tearDown(self):
         self.server.stop()
-        for pid in processes(self.programs):
-            os.kill(pid, signal.SIGKILL)
+        end_processes(self.programs)
         shutil.rmtree(self.folder)
 
     def nodes(self):

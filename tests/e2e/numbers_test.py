@@ -5,13 +5,12 @@ the sanitizers); what a job can't have is refused at submit, by the name of its 
 import os
 import pathlib
 import shutil
-import signal
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+from bench_of_programs import (DEADLINE, Server, end_processes, grpc, link_programs, make_stubs,
+                               new_folder)
 from google.protobuf.descriptor import FieldDescriptor as F
 
 WHOLE = {F.TYPE_INT32: (-1 << 31, (1 << 31) - 1), F.TYPE_INT64: (-1 << 63, (1 << 63) - 1),
@@ -37,9 +36,7 @@ def setUpModule():
 def tearDownModule():
     code = server.stop()
     log = (folder / "tandemd.log").read_text()
-    for pid in processes(folder):
-        os.kill(pid, signal.SIGKILL)
-    wait_for("no process", lambda: not processes(folder))
+    end_processes(folder)
     shutil.rmtree(folder, ignore_errors=True)
     if code or "runtime error" in log:
         print(log[-4000:], file=sys.stderr)

@@ -8,14 +8,13 @@ import os
 import pathlib
 import random
 import shutil
-import signal
 import sys
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, Server, link_programs, make_stubs, new_folder, processes,
-                               wait_for)
+from bench_of_programs import (DEADLINE, Server, end_processes, link_programs, make_stubs,
+                               new_folder, wait_for)
 
 NUM_JOBS = 24
 SEEDS = ([int(os.environ["TANDEM_SEED"])] if "TANDEM_SEED" in os.environ else
@@ -112,9 +111,7 @@ class QueueKills(unittest.TestCase):
                     finally:
                         r.server.kill()
         finally:
-            for pid in processes(programs):
-                os.kill(pid, signal.SIGKILL)
-            wait_for("no process", lambda: not processes(programs))
+            end_processes(programs)
             shutil.rmtree(folder, ignore_errors=True)
 
 

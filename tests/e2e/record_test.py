@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """What a real server recorded, run through the controller again, gives the same events: submits, a
 cancel, a killed gang, a pause, a preemption; a server that is killed, and one that is stopped in good order."""
-import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import BIN, Server, link_programs, make_stubs, new_folder, processes, wait_for
+from bench_of_programs import (BIN, Server, end_processes, link_programs, make_stubs, new_folder,
+                               wait_for)
 
 REPLAY = BIN / "tandem-replay"
 
@@ -28,8 +27,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    for pid in processes(programs):
-        os.kill(pid, signal.SIGKILL)
+    end_processes(programs)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,8 +10,8 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (BIN, DEADLINE, TINY, Server, grpc, link_programs, make_stubs,
-                               new_folder, processes, skip, wait_for)
+from bench_of_programs import (BIN, DEADLINE, TINY, Server, end_processes, grpc, link_programs,
+                               make_stubs, new_folder, processes, skip, wait_for)
 
 DAEMON, ANN, BOB = 70011, 70012, 70013
 if os.geteuid() != 0:
@@ -73,8 +73,7 @@ def tearDownModule():
     code = server.stop()
     if code:
         print((folder / "tandemd.log").read_text()[-3000:], file=sys.stderr)
-    for pid in processes(programs):
-        os.kill(pid, signal.SIGKILL)
+    end_processes(programs)
     shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(conf.parent, ignore_errors=True)
     assert code == 0, f"tandemd left with {code}"

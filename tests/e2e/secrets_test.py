@@ -19,7 +19,7 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bench_of_programs import BIN, DEADLINE, TINY, processes, skip, wait_for  # noqa: E402
+from bench_of_programs import (BIN, DEADLINE, TINY, end_processes, processes, skip, wait_for)  # noqa: E402
 
 PROGRAMS = ("tandem", "tandemd", "tandem-node", "tandem-rank", "tandem-probe")
 for program in PROGRAMS:
@@ -299,8 +299,7 @@ class Bench:
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        for pid in processes(self.folder):
-            os.kill(pid, signal.SIGKILL)
+        end_processes(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

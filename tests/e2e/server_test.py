@@ -12,8 +12,8 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, ServerCase, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+from bench_of_programs import (DEADLINE, ServerCase, end_processes, grpc, link_programs, make_stubs,
+                               new_folder, processes, wait_for)
 
 
 def setUpModule():
@@ -375,9 +375,7 @@ class Durable(Case):
             self.s.wait_state(self.s.submit(self.s.spec("three", steps=3)), "SUCCEEDED")
         finally:
             self.s.kill()
-            for pid in processes(programs):
-                os.kill(pid, signal.SIGKILL)
-            wait_for("no process", lambda: not processes(programs))
+            end_processes(programs)
             # Lazily: a process that was killed may hold it for another moment.
             subprocess.run(["umount", "-l", mount], check=True)
             self.s.data = self.folder / "data"

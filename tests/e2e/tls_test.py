@@ -39,8 +39,8 @@ def enter_network():
 if __name__ == "__main__":
     enter_network()
 
-from bench_of_programs import (BIN, DEADLINE, ROOT, TINY, grpc, link_programs, make_stubs, new_folder,
-                               processes, skip, wait_for)
+from bench_of_programs import (BIN, DEADLINE, ROOT, TINY, end_processes, grpc, link_programs,
+                               make_stubs, new_folder, skip, wait_for)
 
 has_far = os.environ.get(INSIDE) == "yes"
 needs_far = unittest.skipUnless(has_far, "needs a network namespace with an address off loopback")
@@ -82,9 +82,7 @@ class Case(unittest.TestCase):
 
     def tearDown(self):
         code = self.stop() if self.process else 0
-        for pid in processes(programs):
-            os.kill(pid, signal.SIGKILL)
-        wait_for("no process", lambda: not processes(programs))
+        end_processes(programs)
         self.assertEqual(code, 0, self.log())
 
     def log(self):

@@ -3,7 +3,6 @@
 of one caller, against a real tandemd."""
 import os
 import shutil
-import signal
 import sqlite3
 import sys
 import time
@@ -12,7 +11,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 from access_bench import (DEADLINE, USERS, AccessServer, Code, outcome,  # noqa: E402
                           programs_with_tickets, wait_for)
-from bench_of_programs import make_stubs, new_folder, processes  # noqa: E402
+from bench_of_programs import end_processes, make_stubs, new_folder  # noqa: E402
 
 
 def setUpModule():
@@ -37,9 +36,7 @@ class Case(unittest.TestCase):
 
     def tearDown(self):
         code = self.s.stop()
-        for pid in processes(programs):
-            os.kill(pid, signal.SIGKILL)
-        wait_for("no process", lambda: not processes(programs))
+        end_processes(programs)
         if code != 0:
             print((self.folder / "tandemd.log").read_text()[-4000:], file=sys.stderr)
         self.assertEqual(code, 0)

@@ -23,7 +23,7 @@ if INSIDE not in os.environ:
     os.execvp("unshare", ["unshare", flags, sys.executable, __file__, *sys.argv[1:]])
 
 import server_test
-from bench_of_programs import DEADLINE, Server, grpc, processes, wait_for
+from bench_of_programs import DEADLINE, Server, end_processes, grpc, processes, wait_for
 from server_test import want
 
 
@@ -49,9 +49,7 @@ class DiskFull(unittest.TestCase):
     def tearDown(self):
         self.make_room()
         code = self.s.stop()
-        for pid in processes(programs):
-            os.kill(pid, signal.SIGKILL)
-        wait_for("no process", lambda: not processes(programs))
+        end_processes(programs)
         subprocess.run(["umount", "-l", self.disk], check=True)
         self.assertEqual(code, 0)
 
