@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "plan/plan.h"
+#include "plan/spec_check.h"
+#include "proto/text.h"
 #include "server/attempts_private.h"
 #include "server/job.h"
 #include "server/msg.h"
@@ -143,6 +145,15 @@ static void launch(struct controller *c, const struct job *j, const char *user, 
     controller_launch(c, m);
 }
 
+/* Checked when it came, by a version that may have taken what this one doesn't. */
+static int check_spec(const struct job *j, struct error *err)
+{
+    JobSpec *spec = (JobSpec *)text_clone(&j->spec->base);
+    int rc = spec_check(spec, err);
+    msg_free(spec);
+    return rc == 0 ? 0 : error_wrap(err, "this version doesn't take its spec");
+}
+
 int attempts_start(struct controller *c, struct job *j, const int32_t *devices, int32_t num,
                    int64_t backfills, bool borrowed, struct error *err)
 {
@@ -153,7 +164,8 @@ int attempts_start(struct controller *c, struct job *j, const int32_t *devices, 
     if (!user) {
         return controller_move(c, j, JOB_FAILED, "no-user", RUN_AS_NOBODY, "scheduler", err);
     }
-    if (attempts_plan(c, j->spec, j->facts, devices, num, &plan, &why) != 0) {
+    if (check_spec(j, &why) != 0 ||
+        attempts_plan(c, j->spec, j->facts, devices, num, &plan, &why) != 0) {
         return controller_move(c, j, JOB_FAILED, "no-plan", why.text, "scheduler", err);
     }
     controller_touch(c, j);

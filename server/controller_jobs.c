@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "plan/spec_check.h"
+#include "proto/text.h"
 #include "server/controller_private.h"
 #include "server/msg.h"
 #include "server/rights.h"
@@ -166,6 +168,17 @@ static void set_times(struct controller *c, struct job *j)
     j->saved_ms = j->attempt_ms;
 }
 
+/* A spec of an older version lacks the parts that came since: they get their defaults, as at a
+ * submit. One that this version refuses stays as it is, and is refused when it is to start. */
+static void renew_spec(struct job *j)
+{
+    struct error why;
+    JobSpec *spec = (JobSpec *)text_clone(&j->spec->base);
+    JobSpec *drop = spec_check(spec, &why) == 0 ? j->spec : spec;
+    j->spec = drop == spec ? j->spec : spec;
+    msg_free(drop);
+}
+
 int controller_load(struct controller *c, int64_t id, struct job **out, struct error *err)
 {
     struct job_row row;
@@ -189,6 +202,9 @@ int controller_load(struct controller *c, int64_t id, struct job **out, struct e
         log_error("job %lld is quarantined: %s", (long long)id, why.text);
         controller_touch(c, j);
         snprintf(j->row.quarantine, sizeof j->row.quarantine, "%.150s", why.text);
+    }
+    if (j->spec) {
+        renew_spec(j);
     }
     set_times(c, j);
     int64_t wait_us = row.not_before_us - controller_wall_us(c);

@@ -143,10 +143,10 @@ class Upgrade(ServerCase):
         admin.CreateToken(m.admin.CreateTokenRequest(user="ann"), timeout=DEADLINE)
         wait_for("the peak of a device", lambda: self.sql("SELECT count(*) FROM peaks") != [(0,)])
 
-    def restart(self, *flags):
+    def restart(self, *flags, bin_dir=None):
         self.s.log = open(self.s.folder / "tandemd.log", "ab")
         self.s.process = subprocess.Popen(
-            [programs / "tandemd", "--dev", "--data-dir", self.s.data, "--devices", "4", *flags],
+            [(bin_dir or programs) / "tandemd", "--dev", "--data-dir", self.s.data, "--devices", "4", *flags],
             stdout=self.s.log, stderr=subprocess.STDOUT,
             env={**os.environ, "XDG_CONFIG_HOME": str(self.folder / "config")})
         self.s.connect()
@@ -212,6 +212,46 @@ class Upgrade(ServerCase):
         for version in range(1, len(MIGRATIONS)):
             with self.subTest(schema=version):
                 self.check_old(version, files, want, curves, events)
+
+    def change_spec(self, job, change):
+        db = sqlite3.connect(self.s.data / "tandem.db", timeout=30)
+        spec = m.jobs.JobSpec.FromString(db.execute("SELECT spec FROM specs WHERE job = ?",
+                                                    (job,)).fetchone()[0])
+        change(spec)
+        packed = spec.SerializeToString()
+        db.execute("UPDATE specs SET spec = ?, sha256 = ? WHERE job = ?",
+                   (packed, hashlib.sha256(packed).digest(), job))
+        db.commit()
+        db.close()
+
+    # A spec that was stored before a part of it existed lacks what a rank wants to read; one with a
+    # word that is no longer taken is refused in words. A gang that runs isn't touched by either.
+    def test_specs_of_older_versions_are_filled_in_or_refused(self):
+        runs = self.s.submit(self.s.spec("runs", steps=100000, tags=["ms=20"]))
+        self.s.wait_state(runs, "RUNNING")
+        held = [self.s.spec(name, steps=5) for name in ("older", "strange")]
+        for spec in held:
+            spec.hold = True
+        older, strange = map(self.s.submit, held)
+        self.s.stop()
+        self.running = False
+        for part in ("spikes", "evaluation", "retry"):
+            self.change_spec(older, lambda spec: spec.ClearField(part))
+            self.change_spec(runs, lambda spec: spec.ClearField(part))
+        self.change_spec(strange, lambda spec: setattr(spec.training, "precision", "fp12"))
+        real = link_programs(self.folder / "real", "tandem-rank")  # a fake one reads little of a plan
+        self.restart(bin_dir=real)
+        self.assertEqual(self.s.state(runs), "JOB_RUNNING")
+        for job in (older, strange):
+            self.s.jobs.Release(self.ref(job), timeout=DEADLINE)
+        self.s.wait_state(older, "SUCCEEDED")
+        self.s.wait_state(strange, "FAILED")
+        self.assertIn('this version doesn\'t take its spec: training.precision: "fp12"',
+                      self.s.get(strange).message)
+        self.assertEqual(self.s.state(runs), "JOB_RUNNING")
+        self.s.jobs.Cancel(self.ref(runs), timeout=DEADLINE)
+        self.s.wait_state(runs, "CANCELLED")
+        wait_for("no process", lambda: not processes(real / "tandem-node"))
 
     # Retention: a job of long ago keeps the extremes of its curve, bit for bit, and says that the
     # rest is gone; its logs and events are gone; a younger job loses nothing.
