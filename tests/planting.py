@@ -1,14 +1,17 @@
 """What the plant.py of several folders share: a patch's sources are compiled as BUILD's
 compile_commands.json says, and a program is linked with those objects before the sound ones.
 
-Patches apply without fuzz: one that does with it may have come to mean something else."""
+By default a third of a folder's faults is planted, others each day (PLANT_DAY=n: those of day n),
+with TANDEM_SAMPLE=1 three, with TANDEM_FULL=1 all. Patches apply without fuzz: one that does with it may have come to mean something else."""
 import json
+import os
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -39,6 +42,20 @@ def check_all_apply(patches):
     for patch in patches:
         with tempfile.TemporaryDirectory() as name:
             patched_sources(patch, pathlib.Path(name))
+
+
+def is_set(name):
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+def of_today(patches):
+    """Those that are planted when none is asked for."""
+    if is_set("TANDEM_FULL"):
+        return patches
+    day = int(os.environ.get("PLANT_DAY", time.time() // 86400))
+    num = 3 if is_set("TANDEM_SAMPLE") else (len(patches) + 2) // 3
+    print(f"PLANT_DAY={day}: {num} of {len(patches)} faults", flush=True)
+    return [patches[(day * num + i) % len(patches)] for i in range(num)]
 
 
 def planted_object(build, source, folder):

@@ -10,7 +10,7 @@ applies, and that is a failure too. Its head says in words what is wrong, and th
   Found by: TEST    the named test, then others that can't help failing, one a line
   Rarely            where it is: with TANDEM_FULL=1, or by its number
 The file is copied to a temporary folder, patched, compiled as BUILD/compile_commands.json says and
-linked before the sound one."""
+linked before the sound one. Without numbers: those of the day (tests/planting.py)."""
 import os
 import pathlib
 import re
@@ -19,7 +19,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from planting import ROOT, patched_sources, planted_object, planted_program
+from planting import (ROOT, check_all_apply, is_set, of_today, patched_sources, planted_object,
+                      planted_program)
 
 FAULTS = sorted((ROOT / "tests/parallel/faults").glob("*.patch"))
 USUAL_TEST = "named_faults_test"
@@ -85,9 +86,12 @@ def look_for(build, fault):
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     numbers = sys.argv[2:]
-    full = os.environ.get("TANDEM_FULL", "0") not in ("", "0")
-    faults = [Fault(f) for f in FAULTS if not numbers or f.name.split("-")[0] in numbers]
-    results = [look_for(build, f) for f in faults if numbers or full or not f.rarely]
+    check_all_apply(FAULTS)
+    if numbers:
+        chosen = [f for f in FAULTS if f.name.split("-")[0] in numbers]
+    else:
+        chosen = of_today([f for f in FAULTS if is_set("TANDEM_FULL") or not Fault(f).rarely])
+    results = [look_for(build, f) for f in map(Fault, chosen)]
     return 0 if results and all(results) else 1
 
 

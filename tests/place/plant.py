@@ -4,7 +4,7 @@ whether the tests of tests/place find it.
 
 A fault is a small patch of the real sources, without fuzz. Its file is copied to a temporary
 folder, patched, compiled as BUILD/compile_commands.json says and linked before the sound one. Exits
-1 if a fault is found by neither test."""
+1 if a fault is found by neither test. Without numbers: those of the day (tests/planting.py)."""
 import os
 import pathlib
 import re
@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from planting import ROOT, planted_objects, planted_program
+from planting import ROOT, check_all_apply, of_today, planted_objects, planted_program
 
 FAULTS = sorted((ROOT / "tests/place/faults").glob("*.patch"))
 TESTS = ("place_golden_test", "place_brute_test")
@@ -39,8 +39,9 @@ def look_for(build, patch):
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     numbers = sys.argv[2:]
-    results = [look_for(build, f) for f in FAULTS
-               if not numbers or f.name.split("-")[0] in numbers]
+    check_all_apply(FAULTS)
+    chosen = [f for f in FAULTS if f.name.split("-")[0] in numbers] if numbers else of_today(FAULTS)
+    results = [look_for(build, f) for f in chosen]
     return 0 if results and all(results) else 1
 
 

@@ -8,32 +8,26 @@ seeds run until one fails. "Profile: NAME" in the patch's head says which faults
 it to light. Exits 1 if one is not found within SEEDS_MAX seeds, or no longer applies; prints the
 seeds that were needed.
 
-Without numbers: all; with TANDEM_SAMPLE=1 three, others each day (PLANT_DAY=n: those of day n)."""
+Without numbers: those of the day (tests/planting.py)."""
 import argparse
-import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from planting import ROOT, check_all_apply, planted_objects, planted_program
+from planting import ROOT, check_all_apply, of_today, planted_objects, planted_program
 
 SEEDS_MAX = 2000
-A_DAY = 3
 
 
 def chosen(folder, numbers):
     faults = sorted((ROOT / folder).glob("*.patch"))
     check_all_apply(faults)
-    if numbers:
-        return [f for f in faults if f.name.split("-")[0] in numbers]
-    if os.environ.get("TANDEM_SAMPLE", "0") == "0":
-        return faults
-    day = int(os.environ.get("PLANT_DAY", time.time() // 86400))
-    return [faults[(day * A_DAY + i) % len(faults)] for i in range(A_DAY)]
+    if not numbers:
+        return of_today(faults)
+    return [f for f in faults if f.name.split("-")[0] in numbers]
 
 
 def look_for(build, name, patch):

@@ -39,7 +39,7 @@ static void run_seeds(const char *name, int num_seeds)
 
 static void run(const char *name)
 {
-    run_seeds(name, effort(10000, 400, 8));
+    run_seeds(name, effort(10000, 250, 8));
 }
 
 /* The profiles of the queue: 1,000 seeds together, 10,000 in full. */
