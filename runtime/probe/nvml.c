@@ -7,11 +7,8 @@
 #include "runtime/probe/nvml_library.h"
 
 #define NOTE_MAX 256
-/* Of the affinity of memory: NUMA nodes that we can tell of, and the scope "node". */
+/* Of the affinity of memory: NUMA nodes that we can tell of. */
 #define NUMA_WORDS 16
-#define SCOPE_NODE 0
-
-enum { LINK_UP = 1, REMOTE_GPU = 0, REMOTE_SWITCH = 2, FABRIC_COMPLETED = 3 };
 
 struct listing {
     struct nvml_library lib;
@@ -41,17 +38,18 @@ static struct nvml_pci pci_of(const struct nvml_pci_info *p)
 static void read_links(const struct nvml_library *lib, nvml_handle h, struct nvml_gpu *gpu)
 {
     for (unsigned i = 0; lib->link_state && i < NVML_MAX_LINKS; i++) {
-        unsigned state = 0, type = REMOTE_GPU;
+        unsigned state = 0, type = NVML_REMOTE_GPU;
         struct nvml_pci_info remote = {0};
-        if (lib->link_state(h, i, &state) != NVML_OK || state != LINK_UP) {
+        if (lib->link_state(h, i, &state) != NVML_OK || state != NVML_LINK_UP) {
             continue;
         }
         if (lib->link_type && lib->link_type(h, i, &type) != NVML_OK) {
             continue;
         }
-        if (type == REMOTE_SWITCH) {
+        if (type == NVML_REMOTE_SWITCH) {
             gpu->on_switch = true;
-        } else if (type == REMOTE_GPU && lib->link_pci && lib->link_pci(h, i, &remote) == NVML_OK) {
+        } else if (type == NVML_REMOTE_GPU && lib->link_pci &&
+                   lib->link_pci(h, i, &remote) == NVML_OK) {
             gpu->peers[gpu->num_peers++] = pci_of(&remote);
         }
     }
@@ -70,7 +68,7 @@ static bool is_zero(const unsigned char *uuid)
 static void read_fabric(const struct nvml_library *lib, nvml_handle h, struct nvml_gpu *gpu)
 {
     struct nvml_fabric_info info = {0};
-    if (lib->fabric && lib->fabric(h, &info) == NVML_OK && info.state == FABRIC_COMPLETED &&
+    if (lib->fabric && lib->fabric(h, &info) == NVML_OK && info.state == NVML_FABRIC_COMPLETED &&
         info.status == NVML_OK && !is_zero(info.cluster_uuid)) {
         gpu->has_fabric = true;
         memcpy(gpu->fabric_uuid, info.cluster_uuid, sizeof gpu->fabric_uuid);
@@ -103,7 +101,7 @@ static int32_t near_node(const struct nvml_library *lib, nvml_handle h)
 {
     unsigned long nodes[NUMA_WORDS] = {0};
     const int bits = 8 * (int)sizeof *nodes;
-    if (!lib->near_memory || lib->near_memory(h, NUMA_WORDS, nodes, SCOPE_NODE) != NVML_OK) {
+    if (!lib->near_memory || lib->near_memory(h, NUMA_WORDS, nodes, NVML_SCOPE_NODE) != NVML_OK) {
         return -1;
     }
     for (int i = 0; i < NUMA_WORDS * bits; i++) {

@@ -1,8 +1,9 @@
 /* NVIDIA's management library as we call it (private to nvml*.c). Functions that a library lacks
  * are NULL.
  *
- * Its interface, as far as we need it, after its documentation (docs.nvidia.com/deploy/nvml-api).
- * Structs are followed by room: a newer library may know them larger. */
+ * Its interface, as far as we need it, after its documentation (docs.nvidia.com/deploy/nvml-api);
+ * nvml_header_test holds it against the header, where there is one. Structs are followed by room: a
+ * newer library may know them larger. */
 #ifndef TANDEM_RUNTIME_PROBE_NVML_LIBRARY_H
 #define TANDEM_RUNTIME_PROBE_NVML_LIBRARY_H
 
@@ -12,6 +13,16 @@ typedef struct nvml_device *nvml_handle;
 typedef struct nvml_event_set *nvml_events;
 
 enum { NVML_OK = 0, NVML_TIMEOUT = 10, NVML_LOST = 15, NVML_RESET_REQUIRED = 16 };
+enum { NVML_LINK_UP = 1, NVML_REMOTE_GPU = 0, NVML_REMOTE_SWITCH = 2, NVML_FABRIC_COMPLETED = 3 };
+enum { NVML_SCOPE_NODE = 0, NVML_SENSOR_GPU = 0, NVML_LIMIT_SLOWDOWN = 1 };
+enum { NVML_ECC_UNCORRECTED = 1, NVML_ECC_VOLATILE = 0 };
+
+#define NVML_EVENT_DOUBLE_BIT 0x2ull
+#define NVML_EVENT_XID 0x8ull
+/* Reasons for slower clocks. */
+#define NVML_SLOW_HARDWARE 0x8ull
+#define NVML_SLOW_HEAT (0x20ull | 0x40ull)
+#define NVML_SLOW_POWER 0x80ull
 
 struct nvml_memory {
     unsigned long long total, free, used;

@@ -25,17 +25,7 @@
 #define SLOWED_NEW_MS 60000
 #define MAX_XIDS 16 /* different ones of a device that are told apart */
 
-/* Of the library, after its documentation. */
-#define EVENT_DOUBLE_BIT 0x2ull
-#define EVENT_XID 0x8ull
-#define ECC_UNCORRECTED 1
-#define ECC_VOLATILE 0
-#define SENSOR_GPU 0
-#define LIMIT_SLOWDOWN 1
-/* Reasons for slower clocks, and one of our own: as hot as where it slows down. */
-#define SLOW_HARDWARE 0x8ull
-#define SLOW_HEAT (0x20ull | 0x40ull)
-#define SLOW_POWER 0x80ull
+/* A reason for slower clocks of our own: as hot as where it slows down. */
 #define SLOW_HOT (1ull << 40)
 
 struct told {
@@ -142,7 +132,9 @@ static bool answers(struct watch *w, struct watched *d, int rc)
 static void look_at_ecc(struct watch *w, struct watched *d)
 {
     unsigned long long now = 0;
-    int rc = w->lib.ecc_errors ? w->lib.ecc_errors(d->h, ECC_UNCORRECTED, ECC_VOLATILE, &now) : -1;
+    int rc = w->lib.ecc_errors
+                 ? w->lib.ecc_errors(d->h, NVML_ECC_UNCORRECTED, NVML_ECC_VOLATILE, &now)
+                 : -1;
     if (!answers(w, d, rc) || rc != NVML_OK) {
         return;
     }
@@ -187,16 +179,16 @@ static unsigned long long slow_reasons(const struct watch *w, const struct watch
     if (!w->lib.throttle || w->lib.throttle(d->h, &reasons) != NVML_OK) {
         reasons = 0;
     }
-    if (!w->lib.temperature || w->lib.temperature(d->h, SENSOR_GPU, degrees) != NVML_OK ||
+    if (!w->lib.temperature || w->lib.temperature(d->h, NVML_SENSOR_GPU, degrees) != NVML_OK ||
         *degrees > 1000) {
         *degrees = 0;
     }
     if (*degrees && w->lib.temperature_limit &&
-        w->lib.temperature_limit(d->h, LIMIT_SLOWDOWN, &limit) == NVML_OK && limit > 0 &&
+        w->lib.temperature_limit(d->h, NVML_LIMIT_SLOWDOWN, &limit) == NVML_OK && limit > 0 &&
         *degrees >= limit) {
         reasons |= SLOW_HOT;
     }
-    return reasons & (SLOW_HARDWARE | SLOW_HEAT | SLOW_POWER | SLOW_HOT);
+    return reasons & (NVML_SLOW_HARDWARE | NVML_SLOW_HEAT | NVML_SLOW_POWER | SLOW_HOT);
 }
 
 static void look_at_pace(struct watch *w, struct watched *d)
@@ -211,9 +203,9 @@ static void look_at_pace(struct watch *w, struct watched *d)
     d->slow_told = reasons;
     d->slow_told_ms = now;
     say_event(w, d, DEVICE_SLOWED, 0, degrees,
-              reasons & SLOW_POWER               ? "the power supply's brake"
-              : reasons & (SLOW_HEAT | SLOW_HOT) ? "heat"
-                                                 : "its own protection");
+              reasons & NVML_SLOW_POWER               ? "the power supply's brake"
+              : reasons & (NVML_SLOW_HEAT | SLOW_HOT) ? "heat"
+                                                      : "its own protection");
 }
 
 static void look(struct watch *w)
@@ -303,9 +295,9 @@ static bool wait_for_event(struct watch *w)
         if (!is_same(w, d, e.device)) {
             continue;
         }
-        if (e.type == EVENT_XID) {
+        if (e.type == NVML_EVENT_XID) {
             take_xid(w, d, e.data);
-        } else if (e.type == EVENT_DOUBLE_BIT) {
+        } else if (e.type == NVML_EVENT_DOUBLE_BIT) {
             look_at_ecc(w, d);
         }
     }
@@ -321,8 +313,9 @@ static void open_events(struct watch *w)
     }
     for (int i = 0; w->events && i < w->num; i++) {
         nvml_handle h = w->devices[i].h;
-        bool ok = w->lib.events_add(h, EVENT_XID | EVENT_DOUBLE_BIT, w->events) == NVML_OK ||
-                  w->lib.events_add(h, EVENT_XID, w->events) == NVML_OK;
+        bool ok =
+            w->lib.events_add(h, NVML_EVENT_XID | NVML_EVENT_DOUBLE_BIT, w->events) == NVML_OK ||
+            w->lib.events_add(h, NVML_EVENT_XID, w->events) == NVML_OK;
         num += ok;
     }
     if (num < w->num) {
