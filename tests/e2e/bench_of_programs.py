@@ -101,11 +101,13 @@ def processes(folder):
 
 
 def end_processes(programs):
-    """Of a test that is over, whatever is left of it."""
-    for pid in processes(programs):
+    """Of a test that is over, whatever is left of it: that is given back."""
+    left = processes(programs)
+    for pid in left:
         with contextlib.suppress(ProcessLookupError):  # it has left by itself meanwhile
             os.kill(pid, signal.SIGKILL)
     wait_for("no process", lambda: not processes(programs))
+    return left
 
 
 def put_away(server):

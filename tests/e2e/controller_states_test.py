@@ -12,8 +12,8 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+from bench_of_programs import (DEADLINE, Server, end_processes, grpc, link_programs, make_stubs,
+                               new_folder, wait_for)
 from leftovers import jobs_processes, odd_files
 
 SEED = int(os.environ.get("SUBMIT_SEED", time.time_ns() % 1000000))
@@ -62,10 +62,7 @@ class Case(unittest.TestCase):
         code = self.s.stop()
         if code:
             print((self.folder / "tandemd.log").read_text()[-4000:], file=sys.stderr)
-        killed = processes(programs)
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
-        wait_for("no process", lambda: not processes(programs))
+        killed = end_processes(programs)
         self.assertEqual(code, 0)
         # A save that was killed leaves a temporary file, which the next attempt would sweep.
         left = [p for p in odd_files(self.s.data, False) if not (killed and "ckpt" in p.parts)]

@@ -2,7 +2,6 @@
 """The health of GPUs at the server: what the driver tells of them while a job runs is an event of the
 job, and what takes a device out of use drains it. The driver's library is the tests' own, and so
 are the ranks, so no GPU is needed."""
-import contextlib
 import os
 import re
 import shutil
@@ -13,8 +12,8 @@ import unittest
 from unittest import mock
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bench_of_programs import (BIN, DEADLINE, Server, link_programs, make_stubs, new_folder,
-                               processes, skip, wait_for)
+from bench_of_programs import (BIN, DEADLINE, Server, end_processes, link_programs, make_stubs,
+                               new_folder, processes, skip, wait_for)
 
 CLUSTER = """nodes:
   - {name: box, cores: 8, devices: [{type: h100, count: 4}]}
@@ -54,10 +53,7 @@ class Health(unittest.TestCase):
 
     def tearDown(self):
         code = self.s.stop()
-        for pid in processes(programs):
-            with contextlib.suppress(ProcessLookupError):  # it was leaving
-                os.kill(pid, signal.SIGKILL)
-        wait_for("no process", lambda: not processes(programs))
+        end_processes(programs)
         self.assertEqual(code, 0, (self.folder / "tandemd.log").read_text()[-4000:])
 
     def make_sysfs(self):

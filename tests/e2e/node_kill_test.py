@@ -43,9 +43,7 @@ def setUpModule():
 
 def tearDownModule():
     code = server.stop()
-    left = processes(programs)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
+    left = end_processes(programs)
     shutil.rmtree(folder, ignore_errors=True)
     assert not left, f"processes were left behind: {left}"
     assert code == 0, f"tandemd left with {code}"
