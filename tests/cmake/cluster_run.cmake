@@ -1,5 +1,5 @@
 # Thirty jobs of two tenants on this host, split into nodes: all of the queue, on real training. Not
-# under sanitizers: five minutes there, for code that cluster_server_test, queue_test and the
+# under sanitizers: five minutes there, for code that gpu_jobs_test, queue_test and the
 # simulator run under them anyway.
 if(NOT TANDEM_SANITIZE)
   add_test(NAME cluster_run_test
