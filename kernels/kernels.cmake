@@ -38,6 +38,9 @@ endfunction()
 if(TANDEM_SANITIZE MATCHES "thread")
   set_source_files_properties(kernels/ref/gemm.c kernels/cpu/loops/multiply.c PROPERTIES
     COMPILE_OPTIONS "-fno-sanitize=thread;-DWATCH_BY_HAND")
+elseif(TANDEM_SANITIZE MATCHES "address")
+  # With -O3 gcc thinks about its checks for half a minute, for each type.
+  set_source_files_properties(kernels/cpu/loops/multiply.c PROPERTIES COMPILE_OPTIONS -O1)
 endif()
 
 # The truth must round as it is written: no contraction into fused multiply-adds.
