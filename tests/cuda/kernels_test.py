@@ -11,6 +11,7 @@ import pathlib
 import re
 import sys
 import tempfile
+import time
 
 import budgets
 import cubin
@@ -88,13 +89,22 @@ def row(budget, pair):
     return f"| `{name}` | {both(lambda k: k.registers)} | {shared} | {both(lambda k: warps(budget, k))} | {sass} |"
 
 
+def jobs_of_today(sources, both):
+    """Each file for one architecture, the other one the next day (NVCC_DAY=n: that of day n); for both
+    with TANDEM_FULL=1. The probes come first, and always for both."""
+    both = both or os.environ.get("TANDEM_FULL", "0") not in ("", "0")
+    day = int(os.environ.get("NVCC_DAY", time.time() // 86400))
+    return [(source, arch) for i, source in enumerate(sources) for j, arch in enumerate(ARCHS)
+            if both or i == 0 or (i + j + day) % 2 == 0]
+
+
 def main():
     nvcc, root = sys.argv[1], pathlib.Path(sys.argv[2])
     probes = root / "tests/cuda/probes.cu"
     sources = [probes] + sorted((root / "kernels/cuda").glob("*.cu")) + [root / "tests/cusim/right.cu"]
     with tempfile.TemporaryDirectory() as folder, \
             concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [(source, arch) for source in sources for arch in ARCHS]
+        jobs = jobs_of_today(sources, "--table" in sys.argv[3:])
         results = list(pool.map(lambda j: cubin.compile_kernels(nvcc, root, *j, folder), jobs))
     errors, met, rows, num = [], set(), {}, 0
     for (source, arch), kernels in zip(jobs, results):
@@ -110,13 +120,14 @@ def main():
                 words += budget_errors(budget, k)
                 rows.setdefault((source.stem, k.name), []).append((budget, k))
             errors += [f"{source.name} sm_{arch} {k.name}: {w}" for w in words]
+    left_out = {(s.stem, a) for s in sources for a in ARCHS} - {(s.stem, a) for s, a in jobs}
     errors += [f"budget {b[0]} {b[1]}: no such kernel for sm_{a}"
-               for b in budgets.BUDGETS for a in ARCHS if (b, a) not in met]
+               for b in budgets.BUDGETS for a in ARCHS if (b, a) not in met and (b[0], a) not in left_out]
     if "--table" in sys.argv[3:]:
         print("| kernel | registers | shared bytes | warps a multiprocessor | instructions |\n|---|---|---|---|---|")
         for pairs in rows.values():
             print(row(pairs[0][0], [k for _, k in pairs]))
-    print(f"{num} kernels of {len(sources) - 1} files for two architectures, {len(rows)} with a budget: "
+    print(f"{num} kernels of {len(sources) - 1} files in {len(jobs)} runs of nvcc, {len(rows)} with a budget: "
           f"{len(errors)} errors")
     print("\n".join(errors))
     sys.exit(1 if errors else 0)
