@@ -268,7 +268,7 @@ static void a_resumed_run_in_bf16_equals_the_one_that_never_stopped(void **state
                                         {&odd, 2, 3, 3, 0, true},
                                         {&golden_gpt2, 2, 2, 3, 0, true}};
     precision = "bf16";
-    for (size_t i = 0; i < (size_t)effort(4, 4, 2); i++)
+    for (size_t i = 0; i < (size_t)effort(4, 4, 1); i++)
         check_resume(&list[i], &list[(i + 1) % 4]);
     check_resume(&list[4], &list[4]);
 }

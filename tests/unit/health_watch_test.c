@@ -106,7 +106,13 @@ static void add_event(struct buf *out, int32_t device, int kind, int32_t xid)
 static struct health *start(const char *script, const struct buf *bytes)
 {
     struct health_options options = {
-        .bin_dir = root, .plan = &plan, .on_event = on_event, .on_note = on_note, .found_ms = 300};
+        .bin_dir = root,
+        .plan = &plan,
+        .on_event = on_event,
+        .on_note = on_note,
+        .found_ms = 300,
+        .again_ms = 100,
+    };
     write_file("tandem-probe", script, strlen(script), 0700);
     write_file("tandem-probe.bytes", bytes ? bytes->data : "", bytes ? bytes->len : 0, 0600);
     struct health *h = health_start(&options);
@@ -238,6 +244,7 @@ static void a_watch_that_dies_is_started_again_some_times(void **state)
         int64_t until = clock_mono_ms() + 60000;
         while (i < 4 && health_fd(h) < 0) {
             assert_true(clock_mono_ms() < until);
+            clock_sleep_ms(1);
             health_tick(h);
         }
     }
