@@ -49,8 +49,9 @@ static __device__ __forceinline__ void tile_fetch(bf16 *tile, const bf16 *src, i
     constexpr int down = MMA_THREADS / across;
     static_assert(down % 8 == 0 && ROWS % down == 0 && E / CHUNK % across == 0,
                   "all threads copy the same");
-    int row = (int)threadIdx.x / across;
-    int chunk = (int)threadIdx.x % across;
+    int thread = cu_anew((int)threadIdx.x);
+    int row = thread / across;
+    int chunk = thread % across;
     cu_shared_at to = cu_shared_of(tile + tile_at<E>(row, chunk));
     const bf16 *from = src + row * stride + chunk * CHUNK;
     int64_t step = (int64_t)down * stride;
@@ -171,34 +172,44 @@ static __device__ __forceinline__ uint32_t pack_bf16(float low, float high)
     return word;
 }
 
+/* sums [16 MT, E] += the k-th 16 columns of left [16 MT, N], rounded to bf16, * (as many of N rows
+ * of a tile). */
+template <int E, int MT, int N>
+static __device__ __forceinline__ void product_along_part(float (&sums)[MT][E / 8][4],
+                                                          const float (&left)[MT][N / 8][4], int k,
+                                                          const bf16 *tile)
+{
+    cu_shared_at part = part_left<E>(tile);
+    uint32_t a[MT][4];
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        const float(&x)[4] = left[m][2 * k];
+        const float(&y)[4] = left[m][2 * k + 1];
+        a[m][0] = pack_bf16(x[0], x[1]);
+        a[m][1] = pack_bf16(x[2], x[3]);
+        a[m][2] = pack_bf16(y[0], y[1]);
+        a[m][3] = pack_bf16(y[2], y[3]);
+    }
+#pragma unroll
+    for (int n = 0; n < E / 16; n++) {
+        uint32_t b[4];
+        cu_ldmatrix_x4_trans(b, part_at<E>(part, n) + part_down<E>(k * 16));
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            cu_mma_16816_bf16(sums[m][2 * n], a[m], b);
+            cu_mma_16816_bf16(sums[m][2 * n + 1], a[m], b + 2);
+        }
+    }
+}
+
 /* sums [16 MT, E] += left [16 MT, N], rounded to bf16, * (N rows of a tile). */
 template <int E, int MT, int N>
 static __device__ __forceinline__ void
 product_along(float (&sums)[MT][E / 8][4], const float (&left)[MT][N / 8][4], const bf16 *tile)
 {
-    cu_shared_at part = part_left<E>(tile);
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
-        uint32_t a[MT][4];
-#pragma unroll
-        for (int m = 0; m < MT; m++) {
-            const float(&x)[4] = left[m][2 * k];
-            const float(&y)[4] = left[m][2 * k + 1];
-            a[m][0] = pack_bf16(x[0], x[1]);
-            a[m][1] = pack_bf16(x[2], x[3]);
-            a[m][2] = pack_bf16(y[0], y[1]);
-            a[m][3] = pack_bf16(y[2], y[3]);
-        }
-#pragma unroll
-        for (int n = 0; n < E / 16; n++) {
-            uint32_t b[4];
-            cu_ldmatrix_x4_trans(b, part_at<E>(part, n) + part_down<E>(k * 16));
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-                cu_mma_16816_bf16(sums[m][2 * n], a[m], b);
-                cu_mma_16816_bf16(sums[m][2 * n + 1], a[m], b + 2);
-            }
-        }
+        product_along_part<E, MT, N>(sums, left, k, tile);
     }
 }
 
@@ -263,6 +274,50 @@ static __device__ __forceinline__ void mask_scores(float (&s)[MT][N / 8][4], int
                         (rows_are_queries ? ahead >= 0 : ahead <= 0) && of_column == of_row[lower];
                     s[m][n][2 * lower + c] = sees ? s[m][n][2 * lower + c] : -INFINITY;
                 }
+            }
+        }
+    }
+}
+
+/* Of a thread's scores in a row of parts, which are of one segment: bit 4 * part + place. */
+static __device__ __forceinline__ uint32_t scores_of_one(const int32_t *segments, int row,
+                                                         int first_column, int num_parts, int t)
+{
+    int lane = (int)threadIdx.x % CU_WARP;
+    int upper = row < t ? segments[row] : 0;
+    int lower = row + 8 < t ? segments[row + 8] : 0;
+    uint32_t bits = 0;
+#pragma unroll 1
+    for (int i = 0; i < 2 * num_parts; i++) {
+        int column = first_column + i / 2 * 8 + 2 * (lane % 4) + i % 2;
+        int of_column = column < t ? segments[column] : 0;
+        uint32_t both = (of_column == upper ? 1u : 0u) | (of_column == lower ? 4u : 0u);
+        bits |= both << (i / 2 * 4 + i % 2);
+    }
+    return bits;
+}
+
+/* As mask_scores, where no registers are left: segments are compared one after the other. */
+template <int MT, int N>
+static __device__ __forceinline__ void mask_scores_slowly(float (&s)[MT][N / 8][4], int first_row,
+                                                          int first_column, bool rows_are_queries,
+                                                          const int32_t *segments, int t)
+{
+    static_assert(N <= 64, "a word has a bit for each of a thread's scores");
+    int lane = (int)threadIdx.x % CU_WARP;
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        int row = first_row + m * MMA_ROWS + lane / 4;
+        int ahead = row - first_column - 2 * (lane % 4);
+        uint32_t one = segments ? scores_of_one(segments, row, first_column, N / 8, t) : ~0u;
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int by = n * 8 + i % 2 - i / 2 * 8;
+                bool sees =
+                    (rows_are_queries ? ahead >= by : ahead <= by) && one >> (n * 4 + i) & 1;
+                s[m][n][i] = sees ? s[m][n][i] : -INFINITY;
             }
         }
     }

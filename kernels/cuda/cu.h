@@ -99,6 +99,15 @@ static __device__ __forceinline__ float cu_exp2(float x)
     return y;
 }
 
+/* x, but the compiler doesn't know: what is computed from it isn't kept in registers from one turn
+ * of a loop to the next. */
+template <class T> static __device__ __forceinline__ T cu_anew(T x)
+{
+    static_assert(sizeof(T) == 4, "one register");
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 #define CU_CHECK_ALIGNED(p, bytes) ((void)0)
 
 #else

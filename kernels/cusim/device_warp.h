@@ -92,6 +92,11 @@ static inline float cu_exp2(float x)
     return exp2f(x);
 }
 
+template <class T> static inline T cu_anew(T x)
+{
+    return x;
+}
+
 static inline float cusim_half_of(uint32_t word, int high)
 {
     uint32_t bits = high ? word & 0xffff0000u : word << 16;

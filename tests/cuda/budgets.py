@@ -10,7 +10,7 @@ TILE_ROWS = 64  # kernels/cuda/attention.cuh: ATTENTION_TILE
 
 
 def shape(name):
-    """The numbers and truths of the last template argument: dq_shape<128, true, 64, 2>."""
+    """The numbers and truths of the last template argument: dq_shape<128, 32, false, 2>."""
     found = re.search(r"_shape<([^<>]*)>", name)
     return [{"true": 1, "false": 0}.get(word, word) for word in found[1].split(", ")] if found else []
 
@@ -21,11 +21,13 @@ def fwd_bytes(name):
 
 
 def dq_bytes(name):
-    return 6 * TILE_ROWS * int(shape(name)[0]) * 2
+    head, keys, _, _ = map(int, shape(name))
+    return (2 * 128 * head + 4 * keys * head) * 2 + 2 * 128 * 4
 
 
 def dkv_bytes(name):
-    return dq_bytes(name) + 4 * TILE_ROWS * 4
+    head, _ = map(int, shape(name))
+    return 4 * TILE_ROWS * head * 2 + 2 * TILE_ROWS * 32 * 4 + 4 * TILE_ROWS * 4
 
 
 READ, WRITE = "LDG.128", "STG.128"
@@ -35,11 +37,11 @@ TENSOR = ("HMMA", "LDSM", "LDGSTS.128", WRITE)
 BUDGETS = [
     ("attention_fwd", r"fwd_shape<(32|64|96),", 8, 8, TENSOR, fwd_bytes),
     ("attention_fwd", r"fwd_shape<128,", 4, 8, TENSOR, fwd_bytes),
-    ("attention_dq", r"dq_shape<(32|64),", 12, 12, TENSOR, dq_bytes),
-    ("attention_dq", r"dq_shape<96,", 8, 8, TENSOR, dq_bytes),
+    ("attention_dq", r"dq_shape<32,", 12, 12, TENSOR, dq_bytes),
+    ("attention_dq", r"dq_shape<(64|96),", 8, 8, TENSOR, dq_bytes),
     ("attention_dq", r"dq_shape<128,", 4, 8, TENSOR, dq_bytes),
-    ("attention_dkv", r"dkv_shape<(32|64|96),", 8, 8, TENSOR, dkv_bytes),
-    ("attention_dkv", r"dkv_shape<128,", 4, 8, TENSOR, dkv_bytes),
+    ("attention_dkv", r"dkv_shape<(32|64),", 12, 12, TENSOR, dkv_bytes),
+    ("attention_dkv", r"dkv_shape<(96|128),", 8, 8, TENSOR, dkv_bytes),
     ("attention", r"dots_kernel<__nv_bfloat16, 8>", 32, 32, (READ,), 0),
     ("cross_entropy", r"<__nv_bfloat16, 8>", 32, 32, (READ, WRITE), 0),
     ("vocabulary_parts", r"<__nv_bfloat16, 8>", 48, 48, (READ,), 0),

@@ -322,7 +322,7 @@ def fitting_layers(s, case):
 
 # Own kernels' expectation (docs/performance.md; heads of 64: what predictions assume), and what NVIDIA publishes for
 # cuDNN on an H200 (heads 64/8), TFLOP/s forward and backward.
-EXPECTED = {64: ("300", "160"), 128: ("330-400", "170-210")}
+EXPECTED = {64: ("300", "200"), 128: ("330-400", "215-265")}
 PUBLISHED = {(128, 2048): (484, 370), (128, 4096): (591, 474), (128, 8192): (644, 541)}
 
 
