@@ -281,6 +281,7 @@ static void a_step_that_is_not_finite_names_step_and_rank(void **state)
     for (int tensor = 1; tensor <= effort(2, 2, 1); tensor++) {
         struct gang_spec spec = small_spec(2, tensor, tensor == 1 ? 2 : 0);
         spec.model_path = model_path;
+        spec.batch = 0; /* whole batches, as bad_model_write counts */
         struct process_gang g = {.plan = gang_plan(&spec), .job_dir = dir, .env = gpus};
         char words[80];
         snprintf(words, sizeof(words), "step 2: the loss is not finite on rank %d (loss nan",
