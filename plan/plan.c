@@ -304,7 +304,7 @@ static void set_facts(Plan *plan, const struct plan_input *in)
     }
 }
 
-int plan_build(const struct plan_input *in, Plan **out, struct error *err)
+static int build(const struct plan_input *in, Plan **out, struct error *err)
 {
     if (check_input(in, err) != 0) {
         return -1;
@@ -326,4 +326,20 @@ int plan_build(const struct plan_input *in, Plan **out, struct error *err)
     }
     *out = plan;
     return 0;
+}
+
+/* GPUs that are gone count again where the CPU devices don't take the job (memory, domains): it
+ * waits for the GPUs, then. */
+int plan_build(const struct plan_input *in, Plan **out, struct error *err)
+{
+    if (build(in, out, err) == 0) {
+        return 0;
+    }
+    if (in->num_gpus_gone <= 0 || in->placement) {
+        return -1;
+    }
+    struct plan_input all = *in;
+    struct error second;
+    all.num_gpus_gone = 0;
+    return build(&all, out, &second);
 }

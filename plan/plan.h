@@ -27,7 +27,8 @@ struct plan_input {
     int32_t host_cores;
     /* The node whose GPUs a job can be started on: others are other hosts'; NULL = any one. */
     const char *gpu_node;
-    /* GPUs of gpu_node that are not there: backend auto doesn't reckon with them. */
+    /* GPUs of gpu_node that are not there: backend auto doesn't reckon with them, unless the job
+     * fits nothing else. */
     int32_t num_gpus_gone;
     /* To look at: nobody has seen the data (num_train 0). For what needs no facts of it: training's
      * length in steps or tokens, no rows. */

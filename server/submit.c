@@ -236,6 +236,11 @@ static int on_probed(void *controller, struct mail *base, struct error *err)
     struct controller *c = controller;
     struct probe_mail *m = (struct probe_mail *)base;
     const SubmitRequest *r = (const SubmitRequest *)base->message;
+    /* GPUs came or went meanwhile: planned again below. */
+    if (m->result && m->num_gpus_gone != topology_num_gpus_gone(controller_topology(c))) {
+        msg_free(m->result);
+        m->result = NULL;
+    }
     if (!m->reply) {
         return fail_probe(c, m, err);
     }

@@ -335,6 +335,45 @@ static void gpus_that_are_gone_are_none_for_auto(void **state)
     chosen("cuda", "bf16");
 }
 
+/* CPU devices that don't take the job, for their memory or their domains, are no way out: it waits
+ * for the GPUs. One that fits nowhere hears of the devices that it would get now. */
+static void gpus_that_are_gone_are_waited_for_where_cpus_do_not_do(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 2, 4, 8, 0);
+    be_gpus(4, "h100");
+    c->input.gpu_node = "node0";
+    c->input.num_gpus_gone = 1;
+    c->layout.data = 4;
+    chosen("cpu", "fp32");
+    c->layout.data = 1;
+    c->layout.tensor = 4;
+    chosen("cpu", "fp32");
+    for (int i = 4; i < 8; i++) {
+        c->devices[i].domain = (char *)(i < 6 ? "left" : "right");
+    }
+    chosen("cuda", "bf16");
+    c->layout.data = 4;
+    c->layout.tensor = 1;
+    chosen("cpu", "fp32");
+    for (int i = 4; i < 8; i++) {
+        c->devices[i].mem_bytes = 1 << 20;
+    }
+    chosen("cuda", "bf16");
+    for (int i = 0; i < 4; i++) {
+        c->devices[i].mem_bytes = 1 << 20;
+    }
+    struct error now, whole;
+    Plan *p;
+    assert_int_equal(plan_build(&c->input, &p, &now), -1);
+    c->input.num_gpus_gone = 0;
+    assert_int_equal(plan_build(&c->input, &p, &whole), -1);
+    assert_string_not_equal(now.text, whole.text);
+    c->resources.type = (char *)"cpu";
+    assert_int_equal(plan_build(&c->input, &p, &whole), -1);
+    assert_string_equal(now.text, whole.text);
+}
+
 static void given_devices_have_to_suit_the_backend(void **state)
 {
     (void)state;
@@ -504,6 +543,7 @@ int main(void)
         T(a_gang_of_gpus_waits_for_a_node_of_its_own),
         T(communicators_are_counted_by_layout),
         T(gpus_that_are_gone_are_none_for_auto),
+        T(gpus_that_are_gone_are_waited_for_where_cpus_do_not_do),
         T(gpus_of_two_nodes_are_not_enough_for_auto),
         T(the_servers_own_gpus_are_used),
         T(given_devices_have_to_suit_the_backend),
