@@ -63,6 +63,9 @@ enum place_result place_find(const struct free_map *m, const struct place_reques
 /* Could it be placed with these devices free? Quicker: chooses none. */
 bool place_fits(const struct free_map *m, const struct place_request *r);
 
+/* By number, which nodes the request names; freed with free. NULL: all are allowed. */
+bool *place_named_nodes(const struct fabric *f, const struct place_request *r);
+
 /* The score of a placement that is given, by counting; devices[num_ranks] by rank. m says what
  * stays free beside it; the gang's own devices may be free in it or not; NULL: nothing stays.
  * False: it breaks a hard rule. */

@@ -19,14 +19,20 @@ struct candidates {
     int32_t num;
 };
 
-static bool is_allowed(const struct fabric *f, const struct place_request *r, int32_t node)
+bool *place_named_nodes(const struct fabric *f, const struct place_request *r)
 {
+    if (r->num_nodes == 0) {
+        return NULL;
+    }
+    bool *named = calloc((size_t)f->num_nodes + 1, sizeof *named);
+    ASSERT(named);
     for (size_t i = 0; i < r->num_nodes; i++) {
-        if (strcmp(r->nodes[i], f->nodes[node].name) == 0) {
-            return true;
+        int32_t n = fabric_find_node(f, r->nodes[i]);
+        if (n >= 0) {
+            named[n] = true;
         }
     }
-    return r->num_nodes == 0;
+    return named;
 }
 
 /* A domain's devices on a node are neighbours: groups are counted domain by domain. */
@@ -90,10 +96,10 @@ static void add_candidate(struct candidates *c, const struct node_room *room)
     }
 }
 
-/* All nodes of a type; c may be NULL. */
+/* All nodes of a type; named, c may be NULL. */
 static void look(const struct free_map *m, const struct place_request *r,
-                 const struct place_layout *l, int32_t type, struct place_lack *lack,
-                 struct candidates *c)
+                 const struct place_layout *l, const bool *named, int32_t type,
+                 struct place_lack *lack, struct candidates *c)
 {
     const struct fabric *f = free_map_fabric(m);
     *lack = (struct place_lack){.need = l->num_ranks,
@@ -102,7 +108,7 @@ static void look(const struct free_map *m, const struct place_request *r,
                                 .type = r->type,
                                 .one_node = true};
     for (int32_t n = 0; n < f->num_nodes; n++) {
-        if (!is_allowed(f, r, n)) {
+        if (named && !named[n]) {
             continue;
         }
         struct node_room room = count(m, r, l->tensor, type, n);
@@ -116,17 +122,17 @@ static void look(const struct free_map *m, const struct place_request *r,
 bool place_node_fits(const struct free_map *m, const struct place_request *r,
                      const struct place_layout *l)
 {
-    for (int32_t t = 0; t < free_map_fabric(m)->num_types; t++) {
+    bool *named = place_named_nodes(free_map_fabric(m), r), fits = false;
+    for (int32_t t = 0; !fits && t < free_map_fabric(m)->num_types; t++) {
         struct place_lack lack;
         if (!place_room_suits(m, r, t)) {
             continue;
         }
-        look(m, r, l, t, &lack, NULL);
-        if (lack.free_groups >= lack.num_groups) {
-            return true;
-        }
+        look(m, r, l, named, t, &lack, NULL);
+        fits = lack.free_groups >= lack.num_groups;
     }
-    return false;
+    free(named);
+    return fits;
 }
 
 /* The best that was found so far; free_of_type: -1 = nothing. */
@@ -173,14 +179,14 @@ enum place_result place_node_find(const struct free_map *m, const struct place_r
                                 .num_groups = l->num_ranks / l->tensor,
                                 .type = r->type,
                                 .one_node = true};
-    bool found = false;
+    bool *named = place_named_nodes(free_map_fabric(m), r), found = false;
     for (int32_t t = 0; t < free_map_fabric(m)->num_types; t++) {
         struct place_lack here;
         struct candidates c = {.num = 0};
         if (!place_room_suits(m, r, t)) {
             continue;
         }
-        look(m, r, l, t, &here, &c);
+        look(m, r, l, named, t, &here, &c);
         try_nodes(m, r, &c, t, here.free, &best);
         enum place_result result_here = place_lack_result(&here);
         if (!found || place_lack_is_nearer(result_here, &here, result, lack)) {
@@ -196,6 +202,7 @@ enum place_result place_node_find(const struct free_map *m, const struct place_r
     if (best.free_of_type >= 0 && score) {
         *score = best.score;
     }
+    free(named);
     free(second);
     return result;
 }

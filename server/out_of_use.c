@@ -20,16 +20,14 @@ static bool is_blocked(const struct fabric *f, const bool *drained, const struct
     return blocked;
 }
 
-/* Memory aside: that is about single devices of a type. */
-static bool suits(const struct fabric *f, const struct place_request *r, int32_t device)
+/* Memory aside: that is about single devices of a type. named: by node; NULL = all. */
+static bool suits(const struct fabric *f, const struct place_request *r, const bool *named,
+                  int32_t device)
 {
     const struct fabric_device *d = &f->devices[device];
     const struct fabric_type *type = &f->types[d->type];
-    bool named = r->num_nodes == 0;
-    for (size_t i = 0; i < r->num_nodes; i++) {
-        named = named || strcmp(r->nodes[i], f->nodes[d->node].name) == 0;
-    }
-    return named && !(r->cpu_only && !type->is_cpu) && !(r->gpu_only && type->is_cpu) &&
+    return (!named || named[d->node]) && !(r->cpu_only && !type->is_cpu) &&
+           !(r->gpu_only && type->is_cpu) &&
            (strcmp(r->type, "any") == 0 || strcmp(r->type, type->name) == 0);
 }
 
@@ -41,12 +39,13 @@ bool out_of_use_words(const struct topology *t, const struct place_request *r, c
     if (!is_blocked(f, drained, r)) {
         return false;
     }
+    bool *named = place_named_nodes(f, r);
     int32_t *alike = malloc(((size_t)f->num_devices + 1) * sizeof *alike);
     ASSERT(alike);
     int32_t num = 0, num_out = 0, num_alike = 0;
     const char *reason = NULL;
     for (int32_t d = 0; d < f->num_devices; d++) {
-        if (!suits(f, r, d)) {
+        if (!suits(f, r, named, d)) {
             continue;
         }
         const char *here = drained[d] ? drains_reason(t->drains, d) : NULL;
@@ -56,6 +55,11 @@ bool out_of_use_words(const struct topology *t, const struct place_request *r, c
         if (here && strcmp(here, reason) == 0) {
             alike[num_alike++] = d;
         }
+    }
+    free(named);
+    if (num_out == 0) {
+        free(alike);
+        return false;
     }
     struct buf names = {0};
     struct device_set *set = device_set_new(alike, num_alike);

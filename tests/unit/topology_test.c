@@ -12,6 +12,7 @@
 #include "server/discovery.h"
 #include "server/held_set.h"
 #include "server/msg.h"
+#include "server/out_of_use.h"
 
 static const struct topology_host host = {
     .node = "here", .cpu_model = "made up", .boot_id = "boot", .cores = 4, .mem_bytes = 1 << 30};
@@ -245,6 +246,37 @@ static void a_device_that_is_not_reported_is_out_of_use_until_it_is(void **state
     topology_free(t);
 }
 
+/* A gang that has no place is told of what is out of use only where that would suit it: by type and
+ * by named nodes. */
+static void out_of_use_is_said_of_what_suits_alone(void **state)
+{
+    (void)state;
+    struct topology *t = make(two_nodes);
+    const char *nodes[] = {"here"};
+    struct place_request r = {.data = 2, .pipeline = 1, .context = 1, .tensor = 1, .expert = 1};
+    char words[480];
+    r.type = "any";
+    r.one_node = true;
+    drain(t, "a", -1, "disks");
+    assert_false(out_of_use_words(t, &r, words, sizeof words)); /* there is a place */
+    r.cpu_only = true;
+    assert_true(out_of_use_words(t, &r, words, sizeof words));
+    assert_string_equal(words, "4 of the 4 devices that suit it are out of use: a:0-3 (disks)");
+    r.nodes = nodes;
+    r.num_nodes = 1;
+    assert_false(out_of_use_words(t, &r, words, sizeof words)); /* no CPU devices there */
+    r.cpu_only = false;
+    r.gpu_only = true;
+    r.data = 8;
+    assert_false(out_of_use_words(t, &r, words, sizeof words)); /* too few, all in use */
+    drain(t, "here", 1, "fans");
+    assert_true(out_of_use_words(t, &r, words, sizeof words));
+    assert_string_equal(words, "1 of the 4 devices that suit it is out of use: here:1 (fans)");
+    nodes[0] = "gone";
+    assert_false(out_of_use_words(t, &r, words, sizeof words));
+    topology_free(t);
+}
+
 /* Whatever is put, settled and put back: each set is freed once (the sanitizers look). */
 static void a_held_set_is_put_back_or_settled_and_freed_once(void **state)
 {
@@ -284,6 +316,7 @@ int main(void)
         cmocka_unit_test(a_batch_that_fails_puts_drains_back),
         cmocka_unit_test(what_the_file_calls_drained_stays_so),
         cmocka_unit_test(a_device_that_is_not_reported_is_out_of_use_until_it_is),
+        cmocka_unit_test(out_of_use_is_said_of_what_suits_alone),
         cmocka_unit_test(a_held_set_is_put_back_or_settled_and_freed_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
