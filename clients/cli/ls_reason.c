@@ -14,8 +14,8 @@ static bool filled(const char *text)
 void ls_reason_fill(struct cli *cli, const struct collect *jobs)
 {
     int num = 0;
-    for (size_t i = 0; i < jobs->num && num < LS_REASONS_MAX; i++) {
-        Job *j = (Job *)jobs->items[i];
+    for (size_t i = jobs->num; i > 0 && num < LS_REASONS_MAX; i--) {
+        Job *j = (Job *)jobs->items[i - 1];
         if (j->state != JOB_QUEUED) {
             continue;
         }

@@ -9,7 +9,7 @@
  * the whole queue. */
 enum { LS_REASONS_MAX = 20, LS_REASON_COLUMNS = 60 };
 
-/* Sets message of queued jobs to what they wait for now. */
+/* Sets message of queued jobs, the oldest ones, to what they wait for now. jobs: newest first. */
 void ls_reason_fill(struct cli *cli, const struct collect *jobs);
 /* Has one of them a reason? */
 bool ls_reason_any(const struct collect *jobs);

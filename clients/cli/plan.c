@@ -120,8 +120,9 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
     return 0;
 }
 
-/* ---- as the server answers it ---- */
+/* ---- as a message ---- */
 
+/* The server's, but for the time of a step: its kernels' where there is a table of them. */
 static void print_message(const struct cli *cli, const struct planning *p)
 {
     RankedPlan ranked = RANKED_PLAN__INIT, *list[] = {&ranked};

@@ -349,6 +349,12 @@ class OneRun(unittest.TestCase):
         self.assertEqual(jobs["waits"]["message"], words)
         self.assertIn(f"waits for job {waits}", jobs["behind"]["message"])
         self.assertNotIn("message", jobs["hog"])
+        more = [submit(f"more{i}", 5, parallel={"data": 4}) for i in range(19)]
+        # Of 21 that wait the 20 oldest are asked about.
+        asked = {j["id"] for j in json.loads(tandem("ls", "-o", "json").stdout) if "message" in j}
+        for job in more:
+            tandem("cancel", job)
+        self.assertEqual({int(i) for i in asked}, {int(i) for i in [waits, behind, *more[:18]]})
         tandem("cancel", waits)
         wait_for(lambda: state(behind) == "FAILED")
         tandem("cancel", hog)
