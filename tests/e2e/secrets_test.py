@@ -173,9 +173,15 @@ class Bench:
         self.tandem("watch", good)
         # One whose rank is killed, whose tandem-node is killed, then cancelled.
         job = self.tandem("submit", self.job_file("killed", steps=1000000), "-q").stdout.strip()
+        last = 0
         for program in ("tandem-rank", "tandem-node"):
-            pid = wait_for(program, lambda: self.running(program))
-            wait_for("steps", lambda: self.show(job)["step"] > 0 and self.running(program) == pid)
+            # Of an attempt that trains: the one before may still be about to leave.
+            def in_training():
+                shown = self.show(job)
+                trains = shown["state"] == "RUNNING" and shown["attempt"] > last and shown["step"] > 0
+                return (self.running(program), shown["attempt"]) if trains else None
+
+            pid, last = wait_for(f"{program} in training", in_training)
             self.check_limits(pid)
             os.kill(pid, signal.SIGSEGV)
             wait_for("another", lambda: self.running(program) not in (None, pid)

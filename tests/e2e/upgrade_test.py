@@ -11,8 +11,8 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, ROOT, ServerCase, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+from bench_of_programs import (DEADLINE, ROOT, ServerCase, end_processes, link_programs, make_stubs,
+                               new_folder, processes, wait_for)
 
 MIGRATIONS = sorted((ROOT / "migrations").glob("*.sql"))
 SERIES = ["loss", "grad_norm", "lr", "tokens", "step_ms", "tokens_per_s", "mfu"]
@@ -240,6 +240,7 @@ class Upgrade(ServerCase):
             self.change_spec(runs, lambda spec: spec.ClearField(part))
         self.change_spec(strange, lambda spec: setattr(spec.training, "precision", "fp12"))
         real = link_programs(self.folder / "real", "tandem-rank")  # a fake one reads little of a plan
+        self.addCleanup(end_processes, real)
         self.restart(bin_dir=real)
         self.assertEqual(self.s.state(runs), "JOB_RUNNING")
         for job in (older, strange):

@@ -17,7 +17,8 @@
 #include "tests/effort.h"
 #include "tests/fault/crew.h"
 
-#define STOPPED_MS 200
+/* So long that the others have come to where they wait for who stands still. */
+#define STOPPED_MS effort(600, 600, 2000)
 /* Of collectives, where a rank is stuck; under sanitizers all takes longer. */
 #define DEADLINE_MS (effort_is_set("TANDEM_SAMPLE") ? 8000 : 2000)
 /* Far above what it takes, far below the deadline of tandem-rank. */

@@ -181,7 +181,7 @@ static void check_spread(const struct gang *g, const struct golden *golden,
 {
     double norm[GOLDEN_STEPS];
     golden_curve(golden, "grad_norm_f64", norm);
-    for (int64_t i = 0; i < GOLDEN_STEPS; i++) {
+    for (int64_t i = 0; i < NUM_STEPS; i++) {
         double off = g->steps[i].grad_norm / norm[i] - 1.0;
         double most = SPREAD_BAR * spread[i].deviation + SPREAD_FLOOR;
         if (!(fabs(off - spread[i].mean) <= most))

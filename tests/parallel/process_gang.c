@@ -193,7 +193,10 @@ static void read_link(struct process_gang *g, struct process_gang_rank *r)
 static void reap(struct process_gang *g, int rank)
 {
     struct process_gang_rank *r = &g->ranks[rank];
-    WAIT_UNTIL(waitpid(r->pid, &r->status, WNOHANG) != 0, "the end of rank %d's process", rank);
+    pid_t got = 0;
+    WAIT_UNTIL((got = waitpid(r->pid, &r->status, WNOHANG)) != 0, "the end of rank %d's process",
+               rank);
+    assert_int_equal(got, r->pid);
     r->pid = 0;
     if (r->status != 0) {
         char how[32];

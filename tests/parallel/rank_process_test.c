@@ -178,7 +178,10 @@ static void listen_until(struct crew *c, int64_t steps)
 static int reap(struct process *p)
 {
     int status = 0;
-    WAIT_UNTIL(waitpid(p->pid, &status, WNOHANG) != 0, "the end of process %d", (int)p->pid);
+    pid_t got = 0;
+    WAIT_UNTIL((got = waitpid(p->pid, &status, WNOHANG)) != 0, "the end of process %d",
+               (int)p->pid);
+    assert_int_equal(got, p->pid);
     p->pid = 0;
     return status;
 }

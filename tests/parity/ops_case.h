@@ -53,6 +53,7 @@ struct shape {
     double size;      /* of the inputs; 0 = 1 */
     double centre;    /* what the inputs lie around */
     double floor;     /* errors are measured against this at least: where outputs cancel */
+    double floor_dx;  /* the same for a norm's dx, where it is larger */
     /* bf16 on an accelerator: error that is allowed besides the result's own rounding, in units of
      * 2^-8 of the largest number: where it rounds between the steps of one operation. */
     double ulps_bf16;
