@@ -246,7 +246,7 @@ static int place(Plan *plan, const struct plan_input *in, struct error *err)
     return rc;
 }
 
-static int fill(Plan *plan, const struct plan_input *in, struct error *err)
+static int fill(Plan *plan, const struct plan_input *in, bool *passed_over, struct error *err)
 {
     const ParallelSpec *layout = plan->spec->parallel->layout;
     if (check_model(plan->spec, plan->model->config, err) != 0 ||
@@ -265,7 +265,7 @@ static int fill(Plan *plan, const struct plan_input *in, struct error *err)
     mesh__init(plan->mesh);
     /* Memory before devices: those that are too small are passed over. */
     if (mesh_init(plan->mesh, layout, err) != 0 || set_micro_batches(plan, err) != 0 ||
-        plan_set_backend(plan, in, err) != 0 || set_length(plan, in, err) != 0 ||
+        plan_set_backend(plan, in, passed_over, err) != 0 || set_length(plan, in, err) != 0 ||
         plan_set_stages(plan, err) != 0 || plan_set_memory(plan, err) != 0 ||
         place(plan, in, err) != 0) {
         return -1;
@@ -304,8 +304,10 @@ static void set_facts(Plan *plan, const struct plan_input *in)
     }
 }
 
-static int build(const struct plan_input *in, Plan **out, struct error *err)
+/* *passed_over: as plan_set_backend says it. */
+static int build(const struct plan_input *in, Plan **out, bool *passed_over, struct error *err)
 {
+    *passed_over = false;
     if (check_input(in, err) != 0) {
         return -1;
     }
@@ -320,7 +322,7 @@ static int build(const struct plan_input *in, Plan **out, struct error *err)
     for (size_t i = 0; in->unbuilt && i < in->unbuilt->num; i++) {
         plan_add_unbuilt(plan, in->unbuilt->lines[i]);
     }
-    if (fill(plan, in, err) != 0) {
+    if (fill(plan, in, passed_over, err) != 0) {
         plan__free_unpacked(plan, NULL);
         return -1;
     }
@@ -332,14 +334,15 @@ static int build(const struct plan_input *in, Plan **out, struct error *err)
  * waits for the GPUs, then. */
 int plan_build(const struct plan_input *in, Plan **out, struct error *err)
 {
-    if (build(in, out, err) == 0) {
+    bool passed_over;
+    if (build(in, out, &passed_over, err) == 0) {
         return 0;
     }
-    if (in->num_gpus_gone <= 0 || in->placement) {
+    if (!passed_over) {
         return -1;
     }
     struct plan_input all = *in;
     struct error second;
     all.num_gpus_gone = 0;
-    return build(&all, out, &second);
+    return build(&all, out, &passed_over, &second);
 }

@@ -114,7 +114,7 @@ static bool given_gpu(const struct plan_input *in)
 /* Where nobody says: the devices of the type that is asked for; else GPUs where there are enough of
  * them, then CPU devices, then those that are more. GPUs that nobody can have are none where CPU
  * devices would do; drained ones are some, since they come back. */
-static bool wants_gpu(Plan *plan, const struct plan_input *in)
+static bool wants_gpu(Plan *plan, const struct plan_input *in, bool *passed_over)
 {
     const ResourcesSpec *r = plan->spec->resources;
     if (in->placement) {
@@ -133,6 +133,7 @@ static bool wants_gpu(Plan *plan, const struct plan_input *in)
             "backend cpu: %d of the %lld GPUs of node %s are not there; resources.backend: "
             "cuda waits for them",
             in->num_gpus_gone, (long long)num_gpu, in->gpu_node);
+        *passed_over = true;
         return false;
     }
     return num_gpu >= wanted || (num_cpu < wanted && num_gpu > num_cpu);
@@ -167,7 +168,7 @@ static void keep(ProtobufCMessage *message, const char *field, const char *value
     }
 }
 
-int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
+int plan_set_backend(Plan *plan, const struct plan_input *in, bool *passed_over, struct error *err)
 {
     ResourcesSpec *r = plan->spec->resources;
     TrainingSpec *t = plan->spec->training;
@@ -177,7 +178,7 @@ int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err)
         return -1;
     }
     if (strcmp(word, "auto") == 0) {
-        word = fp64 ? "ref" : wants_gpu(plan, in) ? "cuda" : "cpu";
+        word = fp64 ? "ref" : wants_gpu(plan, in, passed_over) ? "cuda" : "cpu";
     }
     if (fp64 && strcmp(word, "ref") != 0) {
         return error_set(err, ERR_INVALID_ARGUMENT,

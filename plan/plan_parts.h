@@ -24,7 +24,7 @@ int plan_set_stages(Plan *plan, struct error *err);
 void plan_set_cost(Plan *plan, const ClusterSpec *cluster);
 
 /* ref, cpu or cuda, from what the job says and what there is; then the precision, where the job
- * leaves it open. */
-int plan_set_backend(Plan *plan, const struct plan_input *in, struct error *err);
+ * leaves it open. *passed_over is set where it would be cuda, were no GPUs gone. */
+int plan_set_backend(Plan *plan, const struct plan_input *in, bool *passed_over, struct error *err);
 
 #endif

@@ -374,6 +374,47 @@ static void gpus_that_are_gone_are_waited_for_where_cpus_do_not_do(void **state)
     assert_string_equal(now.text, whole.text);
 }
 
+/* Linked with --wrap: each try makes a mesh. */
+static int num_tries;
+int __real_mesh_init(Mesh *m, const ParallelSpec *layout, struct error *err);
+int __wrap_mesh_init(Mesh *m, const ParallelSpec *layout, struct error *err);
+
+int __wrap_mesh_init(Mesh *m, const ParallelSpec *layout, struct error *err)
+{
+    num_tries++;
+    return __real_mesh_init(m, layout, err);
+}
+
+static int tries_until_refused(void)
+{
+    num_tries = 0;
+    plan_case_refused(c, "memory: ");
+    return num_tries;
+}
+
+/* A second try is made only where GPUs that are gone decided the first: any other fails as before.
+ */
+static void a_refused_job_is_planned_again_only_where_missing_gpus_decided(void **state)
+{
+    (void)state;
+    plan_case_cluster(c, 2, 4, 8, 1 << 20);
+    be_gpus(4, "h100");
+    c->input.gpu_node = "node0";
+    c->input.num_gpus_gone = 1;
+    c->layout.data = 4;
+    assert_int_equal(tries_until_refused(), 2);
+    c->layout.data = 2; /* three GPUs are left */
+    assert_int_equal(tries_until_refused(), 1);
+    c->layout.data = 4;
+    c->resources.backend = (char *)"cuda";
+    assert_int_equal(tries_until_refused(), 1);
+    c->resources.backend = (char *)"cpu";
+    assert_int_equal(tries_until_refused(), 1);
+    c->resources.backend = (char *)"auto";
+    c->resources.type = (char *)"h100";
+    assert_int_equal(tries_until_refused(), 1);
+}
+
 static void given_devices_have_to_suit_the_backend(void **state)
 {
     (void)state;
@@ -544,6 +585,7 @@ int main(void)
         T(communicators_are_counted_by_layout),
         T(gpus_that_are_gone_are_none_for_auto),
         T(gpus_that_are_gone_are_waited_for_where_cpus_do_not_do),
+        T(a_refused_job_is_planned_again_only_where_missing_gpus_decided),
         T(gpus_of_two_nodes_are_not_enough_for_auto),
         T(the_servers_own_gpus_are_used),
         T(given_devices_have_to_suit_the_backend),
