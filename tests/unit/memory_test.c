@@ -1,32 +1,10 @@
 /* The memory estimate against the closed forms and public figures. */
 #include "plan/memory.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "model/family.h"
-#include "plan_case.h"
-
-static struct plan_case *c;
-
-static int setup(void **state)
-{
-    (void)state;
-    c = plan_case_new();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    plan_case_free(c);
-    return 0;
-}
+#include "plan_fixture.h"
 
 /* All blocks and the head on one rank, of so many data ranks. */
 static void estimate(MemoryEstimate *m, int64_t num_params, int64_t data)
@@ -371,8 +349,6 @@ static void devices_are_found_whatever_their_indexes(void **state)
     c->nodes[0].devices[7]->mem_bytes = 1000;
     plan_case_refused(c, "memory: device 4089 of node node0 needs");
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,36 +1,14 @@
 /* Jobs on GPUs: which backend and precision a job gets that leaves them open, what is refused, what
  * lies where. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "plan/cluster.h"
 #include "plan/device_types.h"
 #include "plan/memory.h"
 #include "plan/spec_check.h"
-#include "plan_case.h"
+#include "plan_fixture.h"
 #include "proto/text.h"
-
-static struct plan_case *c;
-
-static int setup(void **state)
-{
-    (void)state;
-    c = plan_case_new();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    plan_case_free(c);
-    return 0;
-}
 
 /* The first `num` devices of the case are GPUs of that type. */
 static void be_gpus(size_t num, const char *type)
@@ -566,8 +544,6 @@ static void plans_of_gpu_clusters_can_be_started(void **state)
         plan__free_unpacked(p, NULL);
     }
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,28 +1,5 @@
 /* Plans of models on H100 in bf16, figure by figure. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "plan_case.h"
-
-static struct plan_case *c;
-
-static int setup(void **state)
-{
-    (void)state;
-    c = plan_case_new();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    plan_case_free(c);
-    return 0;
-}
+#include "plan_fixture.h"
 
 static int64_t arena(const Plan *p, ArenaKind kind)
 {
@@ -117,8 +94,6 @@ static void llama_3_8b_on_eight_h100(void **state)
     c->layout.zero_stage = 0;
     plan_case_refused(c, "weights, gradients and optimizer 144.54");
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

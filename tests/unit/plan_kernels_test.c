@@ -1,31 +1,9 @@
 /* tandem plan --kernels, in numbers: what it adds up to, and what its assumptions come to. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <math.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/kernels.h"
-#include "plan_case.h"
-
-static struct plan_case *c;
-
-static int setup(void **state)
-{
-    (void)state;
-    c = plan_case_new();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    plan_case_free(c);
-    return 0;
-}
+#include "plan_fixture.h"
 
 static void on(const char *type, int num, int64_t seq_len, int64_t micro, int64_t micro_batches)
 {
@@ -246,8 +224,6 @@ static void what_is_not_known_is_said(void **state)
     c->layout.pipeline = 2;
     refused("launches are known of layouts that can be run");
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,30 +1,8 @@
 /* What a plan refuses, and what it does but notes: in the user's words. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "plan/layout_rules.h"
-#include "plan_case.h"
-
-static struct plan_case *c;
-
-static int setup(void **state)
-{
-    (void)state;
-    c = plan_case_new();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    plan_case_free(c);
-    return 0;
-}
+#include "plan_fixture.h"
 
 static void too_many_devices_names_the_nearest_that_fits(void **state)
 {
@@ -199,8 +177,6 @@ static void a_dropout_that_the_model_asks_for_is_noted(void **state)
                             "training.dropout 0"));
     plan__free_unpacked(p, NULL);
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,33 +1,11 @@
 /* The plan: what it holds, and what holds for any size. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "model/family.h"
 #include "plan/params.h"
 #include "plan/schedule.h"
-#include "plan_case.h"
-
-static struct plan_case *c;
-
-static int setup(void **state)
-{
-    (void)state;
-    c = plan_case_new();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    plan_case_free(c);
-    return 0;
-}
+#include "plan_fixture.h"
 
 static void a_small_job_gets_a_whole_plan(void **state)
 {
@@ -489,8 +467,6 @@ static void a_damaged_plan_does_not_expand(void **state)
     assert_int_equal(params_expand(p, 0, &t, &err), -1);
     plan__free_unpacked(p, NULL);
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
