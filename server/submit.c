@@ -256,7 +256,7 @@ static int on_probed(void *controller, struct mail *base, struct error *err)
     }
     SubmitReply *reply = msg_new(&submit_reply__descriptor);
     reply->plan = plan_summary(plan);
-    submit_notes_add(c, call_caller(base->call)->tenant, plan, reply->plan);
+    submit_notes_add(c, call_caller(base->call)->tenant, r->spec, m->reply, plan, reply->plan);
     struct job *j = NULL;
     if (!r->dry_run) {
         rc = store_new(c, m, (JobSpec *)text_clone(&plan->spec->base), plan, &j, err);

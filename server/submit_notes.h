@@ -4,8 +4,9 @@
 
 #include "server/controller.h"
 
-/* Adds to the summary of plan. Owner thread. */
-void submit_notes_add(struct controller *c, const char *tenant, const Plan *plan,
-                      PlanSummary *summary);
+/* Adds to the summary of plan, which was made of asked (checked, with what it leaves open) and
+ * facts. Owner thread. */
+void submit_notes_add(struct controller *c, const char *tenant, const JobSpec *asked,
+                      const ProbeReply *facts, const Plan *plan, PlanSummary *summary);
 
 #endif

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -225,18 +226,37 @@ class Cluster(ClusterCase):
         self.assertEqual(self.s.get(job).attempt, 1)
 
 
+# As the real one, but: the first that starts once "hold" is there waits until "held" is gone; and what
+# GPUs the host has stands in "found".
+HELD_PROBE = """#!/bin/sh
+cd {where} || exit 1
+if mv hold held 2>/dev/null; then
+    while [ -e held ]; do sleep 0.02; done
+fi
+TANDEM_FAKE_NVML=$(cat found) exec ./real-probe "$@"
+"""
+
+
+def programs_with_held_probe(where):
+    programs = link_programs(where, "fake_rank")
+    os.rename(where / "tandem-probe", where / "real-probe")
+    (where / "tandem-probe").write_text(HELD_PROBE.format(where=where))
+    (where / "tandem-probe").chmod(0o755)
+    return programs
+
+
 class Hosts(ClusterCase):
-    def look(self, found):
-        """Devices of this host, which has eight GPUs by its cluster file."""
+    def look(self, found, cpus=None, bin_dir=None):
+        """Devices of this host, which has eight GPUs by its cluster file, beside CPU devices."""
         here = os.uname().nodename
-        self.file.write_text(cluster_text(NODES[:1]) + f"  - {{name: {here}, devices: [{{type: "
+        self.file.write_text((cpus or cluster_text(NODES[:1])) + f"  - {{name: {here}, devices: [{{type: "
                              "h100, count: 8}]}\n")
         more = {"TANDEM_FAKE_NVML": found, "LD_LIBRARY_PATH": str(BIN / "fake-nvml")}
         with mock.patch.dict(os.environ, more):
             if self.running:
                 self.restart()
             else:
-                self.serve()
+                self.serve(bin_dir)
         return here
 
     # (23) A node that reports fewer devices than it should is used without them.
@@ -287,6 +307,67 @@ class Hosts(ClusterCase):
         self.assertIn(f"it waits: {words}; resources.backend: cpu takes CPU devices", list(plan.notes))
         why = self.s.jobs.Why(self.ref(job), timeout=DEADLINE)
         self.assertEqual(list(why.reasons), ["needs 2 devices, 0 of 8 are free (8 are drained)", words])
+
+    def notes_of(self, tensor=1, type="any", **fields):
+        """What is said of a job that waits for GPUs."""
+        spec = self.spec("waits", **fields)
+        spec.resources.backend, spec.resources.type = "auto", type
+        spec.parallel.layout.tensor = tensor
+        request = m.jobs.SubmitRequest(spec=spec, dry_run=True)
+        plan = self.s.jobs.Submit(request, timeout=DEADLINE).plan
+        self.assertEqual(plan.backend, "cuda")
+        notes = [n for n in plan.notes if n.startswith("it waits: ")]
+        self.assertEqual(len(notes), 1, plan.notes)
+        self.assertIn("devices that suit it are out of use", notes[0])
+        return notes[0]
+
+    # Nobody is sent to CPU devices that don't take the job: for their domains, their type, because
+    # they are out of use themselves.
+    def test_cpu_devices_are_named_only_where_they_take_the_job(self):
+        here = self.look("dgx", cluster_text(["east0", "west0"], devices=2))
+        self.drain(here, reason="fans")
+        hint = "resources.backend: cpu takes CPU devices"
+        self.assertIn(hint, self.notes_of(devices=4))
+        self.assertIn(hint, self.notes_of(devices=1, tensor=2))
+        self.assertNotIn(hint, self.notes_of(devices=1, tensor=4))
+        self.assertNotIn(hint, self.notes_of(devices=8))
+        self.assertNotIn(hint, self.notes_of(devices=4, type="h100"))
+        self.drain("west0", reason="disks")
+        self.assertIn(hint, self.notes_of(devices=2))
+        self.assertNotIn(hint, self.notes_of(devices=4))
+
+    # The same of a job that was first planned on CPU devices, since the GPUs are gone.
+    def test_who_waits_for_missing_gpus_is_not_sent_to_cpus_that_do_not_do(self):
+        self.look("none", cluster_text(["east0", "west0"], devices=2))
+        wait_for("what is missing", lambda: sum(d.drained for d in self.devices().values()) == 8)
+        self.assertNotIn("resources.backend", self.notes_of(devices=1, tensor=4))
+
+    # A plan is made while the job's data is looked at. GPUs that come or go meanwhile count.
+    def test_gpus_that_come_or_go_while_a_job_is_planned_count(self):
+        held = programs_with_held_probe(self.folder / "bin")
+        (held / "found").write_text("none")
+        here = self.look("none", bin_dir=held)
+        wait_for("what is missing", lambda: sum(d.drained for d in self.devices().values()) == 8)
+        for found, missing, backend in (("lost", 1, "cuda"), ("none", 8, "cpu")):
+            with self.subTest(found=found):
+                (held / "hold").touch()
+                with ThreadPoolExecutor(1) as pool:
+                    try:
+                        reply = pool.submit(self.submit, "auto", devices=4)
+                        wait_for("the job to be looked at", (held / "held").exists)
+                        (held / "found").write_text(found)
+                        self.undrain(here)  # the host is looked at again
+                        wait_for("the GPUs that are there", lambda: sum(
+                            d.drained for d in self.devices().values()) == missing)
+                    finally:
+                        (held / "hold").unlink(missing_ok=True)
+                        (held / "held").unlink(missing_ok=True)
+                    job, plan = reply.result()
+                self.assertEqual(plan.backend, backend)
+                self.assertEqual([n for n in plan.notes if "are not there" in n], [
+                    f"backend cpu: 8 of the 8 GPUs of node {here} are not there; resources.backend: "
+                    "cuda waits for them"] if backend == "cpu" else [])
+                self.s.wait_state(job, "SUCCEEDED")
 
     # What somebody drained comes back: it is waited for, and submit says so.
     def test_drained_gpus_are_waited_for(self):
