@@ -360,6 +360,7 @@ struct rpc_stream {
     bool half_closed; /* of the writer */
     grpc_metadata_array headers, trailers;
     grpc_byte_buffer *incoming; /* owned */
+    bool opened;                /* of the reader: the server's headers are there */
     bool ended;                 /* of the reader: the status below is there */
     grpc_status_code status;
     grpc_slice details; /* owned */
@@ -499,6 +500,14 @@ int rpc_stream_recv(struct rpc_stream *s, const ProtobufCMessageDescriptor *desc
         s->ended = true;
     }
     return s->status == GRPC_STATUS_OK ? 0 : set_status(s->channel, s->status, s->details, err);
+}
+
+bool rpc_stream_is_open(struct rpc_stream *s)
+{
+    if (!s->opened && is_pending(s, BATCH_OPEN)) {
+        s->opened = await(s, BATCH_OPEN, 0) == 1;
+    }
+    return s->opened;
 }
 
 void rpc_stream_cancel(struct rpc_stream *s)

@@ -44,6 +44,8 @@ int rpc_stream_half_close(struct rpc_stream *s, struct error *err);
  * OK; -1 = err (ERR_DEADLINE_EXCEEDED after timeout_ms: the stream goes on, call again). */
 int rpc_stream_recv(struct rpc_stream *s, const ProtobufCMessageDescriptor *descriptor,
                     ProtobufCMessage **reply, int64_t timeout_ms, struct error *err);
+/* The reader: has the server taken it up? It says so with its first message at the latest. */
+bool rpc_stream_is_open(struct rpc_stream *s);
 /* Any thread: both directions end; a blocked recv or send returns. */
 void rpc_stream_cancel(struct rpc_stream *s);
 /* Once no other thread uses it any more. */

@@ -365,6 +365,7 @@ static int run_request(void *owner, struct mail *base, struct error *err)
     w->next = f->watchers;
     f->watchers = w;
     f->num_watchers++;
+    call_open(w->call); /* from here on it misses nothing */
     return 0;
 }
 

@@ -32,7 +32,10 @@ int cli_call_within(struct cli *cli, const char *method, const ProtobufCMessage 
     if (cli_channel(cli, &channel, err)) {
         return -1;
     }
-    return rpc_call(channel, path, request, descriptor, reply, deadline_ms, err);
+    int r = rpc_call(channel, path, request, descriptor, reply, deadline_ms, err);
+    bool heard = r == 0 || (err->code != ERR_UNAVAILABLE && err->code != ERR_DEADLINE_EXCEEDED);
+    cli->answered = cli->answered || heard;
+    return r;
 }
 
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessage *request,

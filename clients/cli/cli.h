@@ -33,6 +33,7 @@ struct cli {
     char *target;                /* owned; once the server was looked for */
     char *token;                 /* owned */
     struct rpc_channel *channel; /* owned; cli_channel opens it */
+    bool answered;               /* the server has said something, be it no */
 };
 
 struct verb {

@@ -6,16 +6,16 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "clients/cli/away.h"
 #include "clients/cli/human.h"
 #include "clients/cli/job.h"
 #include "clients/cli/progress.h"
 #include "clients/cli/terminal.h"
 
 enum {
-    REDRAW_MS = 100,        /* of the bar */
-    LINE_MS = 1000,         /* between plain lines */
-    AWAY_LIMIT_MS = 600000, /* how long the server may be away */
-    RETRY_MS = 500,         /* between attempts to find it again */
+    REDRAW_MS = 100, /* of the bar */
+    LINE_MS = 1000,  /* between plain lines */
+    AGAIN_MS = 500,  /* between streams that ended well */
 };
 
 /* Weight of a step in the mean that the ETA stands on: about the last 100 count. */
@@ -28,14 +28,14 @@ struct follow {
     char id[32];           /* its number, once known */
     int64_t last_event_id; /* 0 = none seen */
     struct progress now;
-    double step_s;         /* of the latest steps, the mean; NaN = not known */
-    int num_steps;         /* that went into it */
-    bool fresh;            /* figures that were not shown yet */
-    int64_t line_step;     /* of the last plain line; -1 = none */
-    bool bar_shown;        /* the cursor stands behind a bar */
-    int64_t shown_ms;      /* when */
-    int64_t away_since_ms; /* 0 = the server is there */
-    bool was_there;        /* it has answered the stream */
+    double step_s;     /* of the latest steps, the mean; NaN = not known */
+    int num_steps;     /* that went into it */
+    bool fresh;        /* figures that were not shown yet */
+    int64_t line_step; /* of the last plain line; -1 = none */
+    bool bar_shown;    /* the cursor stands behind a bar */
+    int64_t shown_ms;  /* when */
+    struct away away;
+    bool was_there; /* the server has answered the stream */
 };
 
 /* ---- what is shown ------------------------------------------------------------------------- */
@@ -222,8 +222,8 @@ static int read_stream(struct follow *f, struct rpc_stream *s, struct error *err
         int r = rpc_stream_recv(s, &watch_reply__descriptor, &m, REDRAW_MS, err);
         if (r == 1) {
             f->was_there = true;
-            if (f->away_since_ms) {
-                f->away_since_ms = 0;
+            if (f->away.since_ms) {
+                f->away.since_ms = 0;
                 say(f, clock_wall_us(), NULL, "connected", "the server is back");
             }
             take(f, (WatchReply *)m);
@@ -246,19 +246,13 @@ static bool wait_for_server(struct follow *f, const struct error *err)
     if (err->code != ERR_UNAVAILABLE && err->code != ERR_CANCELLED && !is_busy) {
         return false;
     }
-    int64_t now = clock_mono_ms();
-    if (!f->away_since_ms) {
+    if (!f->away.since_ms && f->cli->answered) {
         char text[ERROR_TEXT_MAX + 64];
-        f->away_since_ms = now;
         snprintf(text, sizeof text, "%s; the job goes on, trying again",
                  is_busy ? err->text : "the server is away");
         say(f, clock_wall_us(), "\033[33m", "disconnected", text);
     }
-    if (now - f->away_since_ms > AWAY_LIMIT_MS) {
-        return false;
-    }
-    clock_sleep_ms(RETRY_MS);
-    return true;
+    return away_wait(&f->away, f->cli, err);
 }
 
 /* Asks what the job is now, and which event is the last that it tells of. */
@@ -274,8 +268,13 @@ static int refresh(struct follow *f, const char *ref, struct error *err)
 
 static int begin(struct follow *f, const char *ref, struct error *err)
 {
-    if (refresh(f, ref, err)) {
-        return -1;
+    while (refresh(f, ref, err)) {
+        if (terminal_interrupted()) {
+            return 0;
+        }
+        if (!wait_for_server(f, err)) {
+            return -1;
+        }
     }
     const Job *j = f->job;
     snprintf(f->id, sizeof f->id, "%lld", (long long)j->id);
@@ -295,7 +294,7 @@ static int begin(struct follow *f, const char *ref, struct error *err)
 
 static int follow_to_the_end(struct follow *f, struct error *err)
 {
-    while (!has_ended(f)) {
+    while (!has_ended(f) && !terminal_interrupted()) {
         struct rpc_stream *s;
         int r = open_stream(f, &s, err);
         if (r == 0) {
@@ -312,7 +311,7 @@ static int follow_to_the_end(struct follow *f, struct error *err)
             return -1;
         }
         if (r == 0 && !has_ended(f)) {
-            clock_sleep_ms(RETRY_MS);
+            clock_sleep_ms(AGAIN_MS);
         }
     }
     return 0;
@@ -359,7 +358,8 @@ int follow_job(struct cli *cli, const char *ref, bool quiet)
         code = report(&f);
     } else {
         clear_bar(&f);
-        fprintf(stderr, "tandem: detached; the job runs on (tandem watch %s)\n", f.id);
+        fprintf(stderr, "tandem: detached; the job runs on (tandem watch %s)\n",
+                f.id[0] ? f.id : ref);
         code = EXIT_DETACHED;
     }
     if (f.job) {

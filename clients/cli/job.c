@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "clients/cli/away.h"
+#include "clients/cli/terminal.h"
 #include "plan/layout_rules.h"
 
 enum { NAMESAKES_MAX = 100 };
@@ -18,17 +20,19 @@ static bool are_called(const ListJobsReply *r, const char *name)
     return true;
 }
 
-const char *job_newest(struct cli *cli, const char *ref, char id[32])
+/* NULL = err. */
+static const char *find_newest(struct cli *cli, const char *ref, char id[32], struct error *err)
 {
     ListJobsRequest q = LIST_JOBS_REQUEST__INIT;
     ProtobufCMessage *reply;
-    struct error err;
     q.name = (char *)(uintptr_t)ref;
     q.has_all = q.has_page_size = q.all = 1;
     q.page_size = NAMESAKES_MAX;
-    if (strspn(ref, "0123456789") == strlen(ref) ||
-        cli_call(cli, "Jobs/List", &q.base, &list_jobs_reply__descriptor, &reply, &err)) {
+    if (strspn(ref, "0123456789") == strlen(ref)) {
         return ref;
+    }
+    if (cli_call(cli, "Jobs/List", &q.base, &list_jobs_reply__descriptor, &reply, err)) {
+        return NULL;
     }
     const ListJobsReply *r = (const ListJobsReply *)reply;
     if (r->n_jobs > 1 && are_called(r, ref)) {
@@ -39,6 +43,25 @@ const char *job_newest(struct cli *cli, const char *ref, char id[32])
     }
     protobuf_c_message_free_unpacked(reply, NULL);
     return ref;
+}
+
+const char *job_newest(struct cli *cli, const char *ref, char id[32])
+{
+    struct error err;
+    const char *found = find_newest(cli, ref, id, &err);
+    return found ? found : ref;
+}
+
+const char *job_newest_to_follow(struct cli *cli, const char *ref, char id[32])
+{
+    struct away away = {0};
+    struct error err;
+    const char *found;
+    terminal_catch_interrupt();
+    while (!(found = find_newest(cli, ref, id, &err)) && err.code == ERR_UNAVAILABLE &&
+           !terminal_interrupted() && away_wait(&away, cli, &err)) {
+    }
+    return found ? found : ref;
 }
 
 int job_get(struct cli *cli, const char *ref, Job **out, struct error *err)

@@ -15,6 +15,8 @@ int job_parse(const struct arg_flag *flags, int argc, char **argv, const char **
  * stderr. id holds the answer where it is another than ref; what is wrong is found by who asks
  * next. */
 const char *job_newest(struct cli *cli, const char *ref, char id[32]);
+/* The same for who follows it: waits for a server that is away. */
+const char *job_newest_to_follow(struct cli *cli, const char *ref, char id[32]);
 /* *out: job__free_unpacked(out, NULL). ref: number or unambiguous name. */
 int job_get(struct cli *cli, const char *ref, Job **out, struct error *err);
 /* What a job waits for; NULL: nobody says, perhaps it has started or ended meanwhile. Freed with

@@ -1,13 +1,13 @@
 #include <string.h>
 
-#include "base/clock.h"
 #include "clients/cli/args.h"
+#include "clients/cli/away.h"
 #include "clients/cli/job.h"
 #include "clients/cli/follow.h"
 #include "clients/cli/terminal.h"
 #include "clients/cli/verbs.h"
 
-enum { WAIT_MS = 200, RETRY_MS = 500, AWAY_LIMIT_MS = 600000, MAX_RANKS = 4096 };
+enum { WAIT_MS = 200, MAX_RANKS = 4096 };
 
 /* How far each rank's log was printed, and how far this stream has got: a stream that is opened
  * again begins at the beginning. */
@@ -16,7 +16,8 @@ struct seen {
     int64_t printed[MAX_RANKS + 1]; /* bytes of the file, by rank + 1 */
     int64_t at[MAX_RANKS + 1];
     bool prefixed;
-    bool connected; /* the server was there */
+    bool connected;   /* the server has taken this stream up */
+    bool said_silent; /* that nothing is written */
 };
 
 /* Bytes of the file that a line stands for: it may have its rank in front. */
@@ -66,6 +67,15 @@ static void print_piece(struct seen *seen, const LogsReply *r)
     *printed = r->next_offset > *printed ? r->next_offset : *printed;
 }
 
+/* An open stream of a job that has written nothing, most often one that waits: said once. */
+static void say_silent(struct seen *seen)
+{
+    if (seen->connected && !seen->attempt && !seen->said_silent) {
+        fprintf(stderr, "tandem: nothing is written yet; waiting for it\n");
+        seen->said_silent = true;
+    }
+}
+
 /* 0 = the stream ended (or Ctrl-C), -1 = err. */
 static int read_stream(struct cli *cli, const LogsRequest *q, struct seen *seen, struct error *err)
 {
@@ -81,22 +91,19 @@ static int read_stream(struct cli *cli, const LogsRequest *q, struct seen *seen,
     int r = 1;
     while (r > 0 && !terminal_interrupted()) {
         ProtobufCMessage *m;
+        bool is_open = rpc_stream_is_open(s); /* asked before: one that is refused isn't */
         r = rpc_stream_recv(s, &logs_reply__descriptor, &m, WAIT_MS, err);
         if (r == 1) {
             seen->connected = true;
             print_piece(seen, (const LogsReply *)m);
             protobuf_c_message_free_unpacked(m, NULL);
         } else if (r < 0 && err->code == ERR_DEADLINE_EXCEEDED) {
-            seen->connected = true; /* it would have been refused by now */
+            seen->connected = seen->connected || is_open;
+            say_silent(seen);
             r = 1;
         }
     }
     rpc_stream_close(s);
-    /* What the client says where it never got a connection. */
-    static const char nobody[] = "no server answers";
-    if (r < 0 && err->code == ERR_UNAVAILABLE && strncmp(err->text, nobody, sizeof nobody - 1)) {
-        seen->connected = true;
-    }
     return r < 0 ? -1 : 0;
 }
 
@@ -104,8 +111,8 @@ static int print_logs(struct cli *cli, LogsRequest *q)
 {
     static struct seen seen;
     struct error err;
+    struct away away = {0};
     bool was_there = false;
-    int64_t away_since_ms = 0;
     seen.prefixed = !q->has_rank;
     terminal_catch_interrupt();
     for (;;) {
@@ -118,21 +125,21 @@ static int print_logs(struct cli *cli, LogsRequest *q)
             return EXIT_DONE;
         }
         /* The server went away while it was followed: go on where we were. */
-        int64_t now = clock_mono_ms();
-        was_there = was_there || seen.connected;
-        if (seen.connected || !away_since_ms) {
-            away_since_ms = now;
+        if (seen.connected) {
+            was_there = cli->answered = true;
+            away.since_ms = 0;
         }
-        bool is_busy = err.code == ERR_RESOURCE_EXHAUSTED;
-        if (!q->follow || !was_there || (err.code != ERR_UNAVAILABLE && !is_busy) ||
-            now - away_since_ms > AWAY_LIMIT_MS) {
+        bool is_busy = err.code == ERR_RESOURCE_EXHAUSTED && was_there;
+        if (!q->follow || (err.code != ERR_UNAVAILABLE && !is_busy)) {
             return cli_fail(&err);
         }
-        if (seen.connected) {
+        if (!away.since_ms && cli->answered) {
             fprintf(stderr, "tandem: %s; the job goes on, trying again\n",
                     is_busy ? err.text : "the server is away");
         }
-        clock_sleep_ms(RETRY_MS);
+        if (!away_wait(&away, cli, &err)) {
+            return cli_fail(&err);
+        }
     }
 }
 
@@ -159,7 +166,7 @@ static int run(struct cli *cli, int argc, char **argv)
         return cli_usage(argv[0], "--attempt: too large");
     }
     char id[32];
-    q.job = (char *)(uintptr_t)job_newest(cli, job, id);
+    q.job = (char *)(uintptr_t)(follow ? job_newest_to_follow : job_newest)(cli, job, id);
     q.has_rank = rank != NULL;
     q.rank = (int32_t)number;
     q.has_attempt = attempt_given;

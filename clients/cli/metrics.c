@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "clients/cli/args.h"
+#include "clients/cli/away.h"
 #include "clients/cli/curve.h"
 #include "clients/cli/follow.h"
 #include "clients/cli/human.h"
@@ -18,8 +18,6 @@ enum {
     PLOT_POINTS = 2000,
     PLOT_HEIGHT_MAX = 20,
     FOLLOW_WAIT_MS = 200,
-    RETRY_MS = 500,
-    AWAY_LIMIT_MS = 600000,
 };
 
 struct ask {
@@ -281,9 +279,19 @@ static int fill_gap(struct cli *cli, const struct ask *a, struct curve *c, struc
     return r;
 }
 
-/* 0 = the stream ended (or Ctrl-C), -1 = err. */
+/* An open stream of a job that has made no step, most often one that waits: said once. */
+static void say_silent(const struct cursor *at, bool connected)
+{
+    static bool said;
+    if (connected && at->attempt == 0 && !said) {
+        fprintf(stderr, "tandem: no step yet; waiting for one\n");
+        said = true;
+    }
+}
+
+/* 0 = the stream ended (or Ctrl-C), -1 = err. *connected: the server took the stream up. */
 static int read_stream(struct cli *cli, const struct ask *a, struct curve *c, struct cursor *at,
-                       struct error *err)
+                       bool *connected, struct error *err)
 {
     struct rpc_channel *channel;
     struct rpc_stream *s;
@@ -299,14 +307,18 @@ static int read_stream(struct cli *cli, const struct ask *a, struct curve *c, st
     int r = 1;
     while (r > 0 && !terminal_interrupted()) {
         ProtobufCMessage *message;
+        bool is_open = rpc_stream_is_open(s); /* asked before: one that is refused isn't */
         r = rpc_stream_recv(s, &watch_metrics_reply__descriptor, &message, FOLLOW_WAIT_MS, err);
         if (r < 0 && err->code == ERR_DEADLINE_EXCEEDED) {
+            *connected = *connected || is_open;
+            say_silent(at, *connected);
             r = 1;
             continue;
         }
         if (r <= 0) {
             break;
         }
+        *connected = true;
         const WatchMetricsReply *w = (const WatchMetricsReply *)message;
         if (w->dropped > 0 && fill_gap(cli, a, c, at, err)) {
             r = -1;
@@ -324,7 +336,8 @@ static int follow(struct cli *cli, const struct ask *a, struct curve *c)
 {
     struct cursor at = {0};
     struct error err;
-    int64_t away_since_ms = 0;
+    struct away away = {0};
+    bool was_there = false;
     terminal_catch_interrupt();
     if (cli->format == FORMAT_CSV) {
         struct buf head = {0};
@@ -333,21 +346,29 @@ static int follow(struct cli *cli, const struct ask *a, struct curve *c)
         buf_free(&head);
     }
     for (;;) {
-        struct cursor before = at;
-        int r = read_stream(cli, a, c, &at, &err);
+        bool connected = false;
+        int r = read_stream(cli, a, c, &at, &connected, &err);
         if (terminal_interrupted()) {
             return EXIT_DETACHED;
         }
         if (r == 0) {
             return EXIT_DONE;
         }
-        bool moved = is_behind(&before, at.attempt, at.step);
-        away_since_ms = moved || !away_since_ms ? clock_mono_ms() : away_since_ms;
-        bool passes = err.code == ERR_UNAVAILABLE || err.code == ERR_RESOURCE_EXHAUSTED;
-        if (!passes || at.attempt == 0 || clock_mono_ms() - away_since_ms > AWAY_LIMIT_MS) {
+        if (connected) {
+            was_there = cli->answered = true;
+            away.since_ms = 0;
+        }
+        bool is_busy = err.code == ERR_RESOURCE_EXHAUSTED && was_there;
+        if (err.code != ERR_UNAVAILABLE && !is_busy) {
             return cli_fail(&err);
         }
-        clock_sleep_ms(RETRY_MS);
+        if (!away.since_ms && cli->answered) {
+            fprintf(stderr, "tandem: %s; the job goes on, trying again\n",
+                    is_busy ? err.text : "the server is away");
+        }
+        if (!away_wait(&away, cli, &err)) {
+            return cli_fail(&err);
+        }
     }
 }
 
@@ -379,7 +400,7 @@ static int run(struct cli *cli, int argc, char **argv)
     struct curve c = {0};
     struct error err;
     char id[32];
-    a.job = job_newest(cli, a.job, id);
+    a.job = (a.follow ? job_newest_to_follow : job_newest)(cli, a.job, id);
     char *words = strdup(series ? series : "loss");
     bool all = !series && cli->format != FORMAT_PLOT;
     int code;

@@ -11,7 +11,7 @@ static int run(struct cli *cli, int argc, char **argv)
         return EXIT_USAGE;
     }
     char id[32];
-    return follow_job(cli, job_newest(cli, job, id), false);
+    return follow_job(cli, job_newest_to_follow(cli, job, id), false);
 }
 
 const struct verb verb_watch = {

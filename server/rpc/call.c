@@ -352,6 +352,19 @@ bool call_send(struct call *c, const ProtobufCMessage *message)
     return send_buffer(c, buffer, bytes);
 }
 
+void call_open(struct call *c)
+{
+    pthread_mutex_lock(&c->lock);
+    if (open_for_output(c) && !c->headers_sent) {
+        grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+        c->headers_sent = true;
+        c->sending = true;
+        c->sending_bytes = 0;
+        batch(c, &op, 1, &c->on_send);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
 struct call_packed *call_pack(const ProtobufCMessage *message)
 {
     struct call_packed *p = malloc(sizeof *p);

@@ -43,6 +43,8 @@ void call_fail_error(struct call *c, const struct error *err);
  * or the call is over; the message is lost and counted. */
 #define CALL_QUEUE_MAX 256
 bool call_send(struct call *c, const ProtobufCMessage *message);
+/* Tells the client that the stream is open, before there is any message: by its headers. */
+void call_open(struct call *c);
 /* The same bytes to many: pack once, send to each. */
 struct call_packed;
 struct call_packed *call_pack(const ProtobufCMessage *message);

@@ -223,6 +223,14 @@ class Server:
         names = [f"JOB_{n}" for n in names]
         return wait_for(f"job {job} to be {names}", lambda: self.state(job) in names)
 
+    def allow(self, job, *names):
+        """Opens what a fake rank waits at: its gates ("gate-20"), and with the tag late "may-stop"."""
+        for name in names:
+            (self.data / f"jobs/{job}" / name).touch()
+
+    def wait_step(self, job, step):
+        wait_for(f"job {job} to be at step {step}", lambda: self.get(job).step >= step)
+
     def curve(self, job, attempt=0):
         r = self.runs.GetMetrics(self.m.runs.GetMetricsRequest(
             job=str(job), series=["loss", "grad_norm"], attempt=attempt), timeout=DEADLINE)

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """What follows a job outlives the controller: the CLI says that the server is away, finds it again,
 and shows each event and each line of a log once; a stream is taken up where it broke off."""
+import contextlib
+import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+import threading
 import unittest
 from concurrent import futures
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
                                put_away, wait_for)
+from google.protobuf import json_format
 
 STEPS = 150
 
@@ -32,11 +37,78 @@ def restart():
     server.start()
 
 
+class Door:
+    """A socket that leads to the server's until it has let one whole reply out; then nobody is behind
+    it until it is opened again."""
+
+    def __init__(self, target, path):
+        self.target, self.path, self.ends, self.threads = target, path, [], []
+        self.closed = threading.Event()
+        self.listen()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.shut()
+        for thread in self.threads:
+            thread.join()
+        for end in self.ends:
+            end.close()
+
+    def run(self, what, *args):
+        self.threads.append(threading.Thread(target=what, args=args, daemon=True))
+        self.threads[-1].start()
+
+    def listen(self):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(self.path)
+        self.socket.listen(8)
+        self.run(self.accept, self.socket)
+
+    def accept(self, listener):
+        with contextlib.suppress(OSError):
+            while True:
+                near, far = listener.accept()[0], socket.socket(socket.AF_UNIX)
+                far.connect(self.target)
+                self.ends += [near, far]
+                self.run(self.carry, near, far)
+                self.run(self.carry_replies, far, near)
+
+    def carry(self, here, there):
+        with contextlib.suppress(OSError):
+            while data := here.recv(65536):
+                there.sendall(data)
+
+    def carry_replies(self, here, there):
+        """Frame by frame (RFC 9113): the headers that end a stream end the reply."""
+        with contextlib.suppress(OSError), here.makefile("rb") as frames:
+            while head := frames.read(9):
+                there.sendall(head + frames.read(int.from_bytes(head[:3], "big")))
+                if head[3] == 1 and head[4] & 1 and not self.closed.is_set():
+                    self.shut()
+
+    def shut(self):
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # ends the accept
+        self.socket.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        for end in self.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self.closed.set()
+
+    def open(self):
+        assert self.closed.wait(DEADLINE)
+        self.listen()
+
+
 class Following(unittest.TestCase):
-    def start(self, *args):
+    def start(self, *args, at=None):
         out = open(folder / f"{self.id()[-20:]}-{args[0]}.out", "w+b")
         self.addCleanup(out.close)
-        env = {**os.environ, "TANDEM_SERVER": f"unix:{server.data}/tandemd.sock",
+        env = {**os.environ, "TANDEM_SERVER": at or f"unix:{server.data}/tandemd.sock",
                "XDG_CONFIG_HOME": str(folder / "config")}
         return subprocess.Popen([programs / "tandem", *map(str, args)], stdout=out,
                                 stderr=subprocess.STDOUT, env=env), out
@@ -47,18 +119,29 @@ class Following(unittest.TestCase):
         out.seek(0)
         return code, out.read().decode()
 
-    def submit(self, name, **about):
-        return server.submit(server.spec(name, steps=STEPS, tags=["ms=20", "say"], **about))
+    def shows(self, started, words, times=1):
+        """Waits until it has printed that."""
+        path = started[1].name
+        wait_for(f"{words!r}, {times} times", lambda: started[0].poll() is not None or
+                 pathlib.Path(path).read_text().count(words) >= times)
 
-    def step(self, job, at):
-        wait_for(f"step {at}", lambda: server.get(job).step >= at)
+    def submit(self, name, gates, **about):
+        """A job that waits after each of these steps until it is allowed to go on."""
+        tags = ["say", *(f"gate={at}" for at in gates)]
+        return server.submit(server.spec(name, steps=STEPS, tags=tags, **about))
 
     def test_a_watch_finds_the_server_again(self):
-        job = self.submit("watched")
+        job = self.submit("watched", (10, 20, 70))
+        server.wait_step(job, 10)
         watching = self.start("watch", job)
+        self.shows(watching, "RUNNING")
+        server.allow(job, "gate-10")
+        self.shows(watching, f"step 20/{STEPS} ")  # by its stream alone: this is later
         for at in (20, 70):
-            self.step(job, at)
             restart()
+            self.shows(watching, "the server is back", 1 if at == 20 else 2)
+            server.allow(job, f"gate-{at}")
+            server.wait_step(job, min(at + 50, STEPS))
         code, text = self.finish(watching)
         self.assertEqual(code, 0, text)
         self.assertEqual(text.count("the server is away"), 2, text)
@@ -69,11 +152,12 @@ class Following(unittest.TestCase):
 
     def test_logs_are_whole_and_without_doubles(self):
         for args, mark in ((("--rank", "0"), ""), ((), "rank 0: ")):
-            job = self.submit("logged")
+            job = self.submit("logged", (20, 50, 90))
             following = self.start("logs", job, "-f", *args)
             for at in (20, 50, 90):
-                self.step(job, at)
+                self.shows(following, f"{mark}step {at}\n")
                 restart()
+                server.allow(job, f"gate-{at}")
             code, text = self.finish(following)
             self.assertEqual(code, 0, text)
             self.assertEqual([l for l in text.splitlines() if "step" in l],
@@ -84,22 +168,61 @@ class Following(unittest.TestCase):
     def test_logs_of_a_job_that_waits(self):
         blocker = server.submit(server.spec("blocker", devices=4, tags=["wait=10000000"]))
         server.wait_state(blocker, "RUNNING")
-        job = self.submit("waiting")
-        fds = f"/proc/{server.process.pid}/fd"
-        before = len(os.listdir(fds))
-        following = self.start("logs", job, "-f", "--rank", "0")
-        wait_for("a connection", lambda: len(os.listdir(fds)) > before)
+        job = self.submit("waiting", ())
+        following = [self.start("logs", job, "-f", "--rank", "0"),
+                     self.start("metrics", job, "-f", "--series", "loss", "-o", "csv")]
+        self.shows(following[0], "nothing is written yet")
+        self.shows(following[1], "no step yet")
         restart()
+        for each in following:
+            self.shows(each, "the server is away")
         server.jobs.Cancel(m.jobs.JobRef(job=str(blocker)), timeout=DEADLINE)
-        code, text = self.finish(following)
+        code, text = self.finish(following[0])
         self.assertEqual(code, 0, text)
         self.assertEqual(text.count("step "), STEPS, text)
+        code, text = self.finish(following[1])
+        self.assertEqual(code, 0, text)
+        self.assertEqual([l.split(",")[0] for l in text.splitlines() if l[:1].isdigit()],
+                         [str(n) for n in range(1, STEPS + 1)], text)
+
+    # Who has had an answer of this server waits for it, also where that was another call's: the
+    # list that tells a name's number, or the submission.
+    def test_a_server_that_goes_away_before_the_stream_is_waited_for(self):
+        job = self.submit("between", ())
+        server.wait_state(job, "SUCCEEDED")
+        file = folder / "between.yaml"
+        spec = json_format.MessageToDict(server.spec("file", steps=3), preserving_proto_field_name=True)
+        file.write_text(json.dumps({**spec, "parallel": spec["parallel"]["layout"]}))
+        for words in (("watch", "between"), ("logs", "between", "-f"), ("metrics", "between", "-f"),
+                      ("submit", file, "--follow")):
+            with Door(f"{server.data}/tandemd.sock", f"{folder}/door-{words[0]}.sock") as door:
+                following = self.start(*words, at=f"unix:{door.path}")
+                self.shows(following, "the server is away")
+                door.open()
+                code, text = self.finish(following)
+                self.assertEqual(code, 0, text)
+
+    # Of one that never answered nobody knows whether it is one: it has the moments of a restart.
+    def test_a_server_that_is_just_starting_is_waited_for_a_moment(self):
+        job = self.submit("early", ())
+        server.wait_state(job, "SUCCEEDED")
+        for words in (("watch", job), ("logs", "early", "-f"), ("metrics", "early", "-f")):
+            for n in range(10):  # it may have given up before this process gets to it
+                path = f"{folder}/early-{words[0]}-{n}.sock"
+                following = self.start(*words, at=f"unix:{path}")
+                self.shows(following, "no such socket; trying again for 5 s")
+                os.symlink(f"{server.data}/tandemd.sock", path)
+                code, text = self.finish(following)
+                if code != 4:
+                    break
+            self.assertEqual(code, 0, text)
+            self.assertNotIn("the server is away", text)
 
     # By the contract of the stream itself: after_event_id goes on where a watch broke off.
     def test_a_stream_is_taken_up_without_loss_or_doubles(self):
-        job = self.submit("streamed", interval=10)
-        seen, steps, kills = [], [], 0
-        rows = []
+        gates = (40, 75, 110)
+        job = self.submit("streamed", gates, interval=10)
+        seen, kills, rows = [], 0, []
         while not seen or server.state(job) != "JOB_SUCCEEDED" or seen[-1] != \
                 server.get(job).events[-1].id:
             try:
@@ -108,10 +231,12 @@ class Following(unittest.TestCase):
                     if reply.HasField("event"):
                         self.assertEqual(reply.event.dropped, 0)
                         seen.append(reply.event.id)
-                    if reply.HasField("metrics") and kills < 3 and \
-                            reply.metrics.step > 30 * (kills + 1):
-                        kills += 1
+                    # Of the job itself, in the first reply, where it was there before the stream.
+                    step = max(reply.metrics.step, reply.job.step)
+                    if kills < 3 and step >= gates[kills] - 5:
                         restart()
+                        server.allow(job, f"gate-{gates[kills]}")
+                        kills += 1
             except (grpc.RpcError, ValueError):
                 pass  # the channel of the server that was killed
         self.assertEqual(kills, 3)

@@ -119,6 +119,11 @@ struct call_packed *call_pack(const ProtobufCMessage *message)
     return NULL;
 }
 
+void call_open(struct call *c)
+{
+    (void)c;
+}
+
 bool call_send_packed(struct call *c, const struct call_packed *p)
 {
     (void)c;

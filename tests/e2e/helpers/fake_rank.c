@@ -5,6 +5,9 @@
  *
  *   ms=N         waits N ms a step
  *   wait=N       waits N ms before the first step
+ *   gate=STEP    waits after that step (0: before the first) until JOB_DIR/gate-STEP is there, or
+ *                until it is to stop; as many as there are tags
+ *   late         obeys StopAtStep only once JOB_DIR/may-stop is there
  *   die=STEP     kills itself with KILL after that step, in the first attempt
  *   exit=CODE    leaves with that code after its first step, in every attempt
  *   raise=SIG    ends by that signal after its first step, in every attempt
@@ -158,6 +161,34 @@ static void meet(struct self *s)
     }
 }
 
+static bool is_there(const struct self *s, const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", s->start->start->job_dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static bool is_to_stop(const struct self *s, int64_t done)
+{
+    return s->stop_at >= 0 && done >= s->stop_at && (tag(s, "late") < 0 || is_there(s, "may-stop"));
+}
+
+static void wait_at_gate(struct self *s, int64_t step)
+{
+    char name[32];
+    const JobSpec *spec = spec_of(s);
+    snprintf(name, sizeof name, "gate=%lld", (long long)step);
+    for (size_t i = 0; i < spec->n_tags; i++) {
+        if (strcmp(spec->tags[i], name) == 0) {
+            name[strlen("gate")] = '-';
+            while (!is_there(s, name) && !is_to_stop(s, step)) {
+                listen_to(s, 5);
+            }
+            return;
+        }
+    }
+}
+
 static void finish(struct self *s, int64_t step, bool paused)
 {
     RankDone done = RANK_DONE__INIT;
@@ -174,9 +205,12 @@ static void train(struct self *s)
     int64_t total = start->start->plan->total_steps;
     int64_t interval = c && c->interval ? atoll(c->interval) : 0;
     int64_t ms = tag(s, "ms"), die = tag(s, "die");
+    if (start->start->resume_step == 0) {
+        wait_at_gate(s, 0);
+    }
     for (int64_t step = start->start->resume_step + 1; step <= total; step++) {
         listen_to(s, ms > 0 ? ms : 0);
-        if (s->stop_at >= 0 && step > s->stop_at) {
+        if (is_to_stop(s, step - 1)) {
             if (s->rank == 0) {
                 save(s, step - 1);
             }
@@ -199,6 +233,7 @@ static void train(struct self *s)
             signal((int)tag(s, "raise"), SIG_DFL); /* a sanitizer has a handler for some */
             kill(getpid(), (int)tag(s, "raise"));
         }
+        wait_at_gate(s, step);
     }
     finish(s, total, false);
 }

@@ -1,0 +1,24 @@
+#include "clients/cli/away.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+
+enum { RETRY_MS = 500, ANSWERED_MS = 600000, NEVER_ANSWERED_MS = 5000 };
+
+bool away_wait(struct away *a, struct cli *cli, const struct error *err)
+{
+    int64_t now = clock_mono_ms();
+    if (!cli->channel) {
+        return false; /* there is no server to wait for */
+    }
+    if (!a->since_ms && !cli->answered) {
+        fprintf(stderr, "tandem: %s; trying again for %d s\n", err->text, NEVER_ANSWERED_MS / 1000);
+    }
+    a->since_ms = a->since_ms ? a->since_ms : now;
+    if (now - a->since_ms > (cli->answered ? ANSWERED_MS : NEVER_ANSWERED_MS)) {
+        return false;
+    }
+    clock_sleep_ms(RETRY_MS);
+    return true;
+}
