@@ -17,11 +17,13 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
 from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
                                processes, wait_for)
+from held import hold, wait_held
 
 SEED = int(os.environ.get("KILL_SEED", "1"))
 FULL = os.environ.get("TANDEM_FULL", "0") != "0"
 SAMPLE = not FULL and os.environ.get("TANDEM_SAMPLE", "0") != "0"
 STEPS = 24
+ENDLESS = 1000000
 
 
 def times(full, usual, sample):
@@ -36,7 +38,7 @@ def setUpModule():
     global folder, m, programs, server, truth, sharded_truth
     folder = new_folder()
     m = make_stubs(folder)
-    programs = link_programs(folder / "bin", "tandem-rank")
+    programs = link_programs(folder / "bin", "held_rank")
     server = Server(m, folder, programs, devices=8)
     truth, sharded_truth = (run_undisturbed(sharded) for sharded in (False, True))
 
@@ -65,8 +67,9 @@ def tearDownModule():
     assert code == 0, f"tandemd left with {code}"
 
 
-def make_spec(name, interval=0, devices=2, sharded=False):
-    spec = server.spec(name, steps=STEPS, devices=devices, interval=interval, max_restarts=100)
+def make_spec(name, interval=0, devices=2, sharded=False, holds=(), steps=STEPS):
+    spec = server.spec(name, steps=steps, devices=devices, interval=interval, tags=hold(*holds),
+                       max_restarts=100)
     spec.training.global_batch_size, spec.training.micro_batch_size = 4, 1
     spec.training.precision = "fp64"
     if sharded:  # all axes at once: sums, gathers and scatters on three streams
@@ -168,7 +171,8 @@ class Kills(Case):
         job = server.submit(make_spec("controller", 4))
         for n in range(times(30, 5, 2)):
             time.sleep(self.random.random() * 0.5)
-            for pid in self.random.sample(pids(job), min(n % 2, len(pids(job)))):
+            alive = pids(job)
+            for pid in self.random.sample(alive, min(n % 2, len(alive))):
                 kill(pid)
             server.kill()
             server.start()
@@ -187,7 +191,7 @@ class Kills(Case):
     # (30) The same for a job that ends there: no folder of a killed save stays.
     def test_a_cancel_in_the_middle_of_a_save_leaves_nothing_unfinished(self):
         for n in range(times(30, 5, 2)):
-            job = server.submit(make_spec(f"cancelled-{n}", 1))
+            job = server.submit(make_spec(f"cancelled-{n}", 1, steps=ENDLESS))
             self.run_to(job, 2)
             time.sleep(self.random.random() * 0.1)
             server.jobs.Cancel(ref(job), timeout=DEADLINE)
@@ -215,16 +219,11 @@ class Damage(Case):
     """(30) What is wrong with a checkpoint is found, said, and the next older one is used."""
 
     def pause(self, name):
-        for n in range(20):  # a quick run may be over before it hears of it
-            job = server.submit(make_spec(f"{name}-{n}", 4))
-            self.run_to(job, 9)
-            try:
-                server.jobs.Pause(ref(job), timeout=DEADLINE)
-            except grpc.RpcError as refused:
-                self.assertEqual(refused.code(), grpc.StatusCode.FAILED_PRECONDITION)
-            server.wait_state(job, "PAUSED", "SUCCEEDED")
-            if server.state(job) == "JOB_PAUSED":
-                break
+        job = server.submit(make_spec(name, 4, holds=["1.9"]))
+        wait_held(server, job, "1.9")
+        self.run_to(job, 9)
+        server.jobs.Pause(ref(job), timeout=DEADLINE)
+        server.wait_state(job, "PAUSED")
         saved = sorted((server.data / f"jobs/{job}/ckpt").iterdir())
         # the one before the newest, as the event of the next start names it
         self.older = f"the checkpoint of step {int(saved[-2].name.split('-')[1])}"
@@ -289,23 +288,17 @@ class Stopped(Case):
     @classmethod
     def setUpClass(cls):
         cls.freezer = make_freezer()
-        cls.alone = server.submit(make_spec("stopped", 1, devices=1))
-        wait_for("step 2", lambda: server.get(cls.alone).step >= 2)
+        cls.alone = server.submit(make_spec("stopped", 1, devices=1, holds=["1.2"]))
+        wait_held(server, cls.alone, "1.2")
         kill(pids(cls.alone, "tandem-rank")[0], signal.SIGSTOP)
-        cls.several = server.submit(cls.endless("four", sharded=True))
-        cls.frozen = server.submit(cls.endless("frozen"))
+        cls.several = server.submit(make_spec("four", sharded=True, steps=ENDLESS))
+        cls.frozen = server.submit(make_spec("frozen", steps=ENDLESS))
         for job in (cls.several, cls.frozen):
             wait_for("step 2", lambda: server.get(job).step >= 2)
         kill(max(pids(cls.several, "tandem-rank")), signal.SIGSTOP)
         if cls.freezer:
             (cls.freezer / "cgroup.procs").write_text(str(max(pids(cls.frozen, "tandem-rank"))))
             (cls.freezer / "cgroup.freeze").write_text("1")
-
-    @staticmethod
-    def endless(name, sharded=False):
-        spec = make_spec(name, sharded=sharded)
-        spec.training.steps = 1000000
-        return spec
 
     @classmethod
     def tearDownClass(cls):
