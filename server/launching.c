@@ -9,6 +9,8 @@
 #include "server/worker.h"
 
 #define KILL_TIMEOUT_MS 2000
+/* Time alone is no proof: this thread, or all of the machine, may have stood still for so long. */
+#define LOOKS_LEAST 8
 /* Between two looks at what was killed. */
 #define LOOK_FIRST_MS 2
 #define LOOK_MS 100
@@ -75,7 +77,8 @@ static bool go_on_killing(struct launching *l, struct launch_mail *m, int64_t no
         return false;
     }
     bool gone = l->launcher->look(l->launcher, &m->handle, &left) == LAUNCH_GONE;
-    if (!gone && now_ms < m->give_up_ms) {
+    m->num_looks++;
+    if (!gone && (now_ms < m->give_up_ms || m->num_looks < LOOKS_LEAST)) {
         l->launcher->kill(l->launcher, &m->handle);
         m->look_ms = now_ms + m->wait_ms;
         m->wait_ms = 2 * m->wait_ms < LOOK_MS ? 2 * m->wait_ms : LOOK_MS;

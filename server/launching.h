@@ -32,6 +32,7 @@ struct launch_mail {
     /* A kill under way. Launch thread. */
     struct launch_mail *next;
     int64_t give_up_ms, look_ms, wait_ms;
+    int num_looks;
 };
 
 struct launch_mail *launch_mail_new(enum launch_kind kind, int64_t job_id, int32_t attempt,

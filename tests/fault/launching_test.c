@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,10 @@ struct fake {
     _Atomic int kills[MOST];
     _Atomic bool mortal;
     _Atomic int starts;
+    _Atomic int stall_ms; /* that the first look takes; the third finds nothing more */
+    _Atomic int looks;
+    /* Who holds it keeps the launch thread from its next kill: all is posted before it goes on. */
+    pthread_mutex_t gate;
 };
 
 static int fake_start(struct launcher *l, int64_t job_id, int32_t attempt, const char *log_path,
@@ -45,6 +50,8 @@ static int fake_start(struct launcher *l, int64_t job_id, int32_t attempt, const
 static void fake_kill(struct launcher *l, const struct launch_handle *h)
 {
     struct fake *f = (struct fake *)l;
+    pthread_mutex_lock(&f->gate);
+    pthread_mutex_unlock(&f->gate);
     f->kills[h->pid]++;
     if (f->mortal) {
         f->there[h->pid] = LAUNCH_GONE;
@@ -55,6 +62,12 @@ static enum launch_presence fake_look(struct launcher *l, const struct launch_ha
                                       struct launch_left *left)
 {
     struct fake *f = (struct fake *)l;
+    int look = ++f->looks;
+    if (f->stall_ms && look == 1) {
+        clock_sleep_ms(f->stall_ms);
+    } else if (f->stall_ms && look == 3) {
+        f->there[h->pid] = LAUNCH_GONE;
+    }
     if (left) {
         *left = (struct launch_left){.pid = h->pid, .name = "rank", .state = 'D', .num = 1};
     }
@@ -91,6 +104,7 @@ static void open_bench(struct bench *b, bool mortal)
                                      .look = fake_look,
                                      .free = fake_free};
     b->fake.mortal = mortal;
+    pthread_mutex_init(&b->fake.gate, NULL);
     snprintf(b->dir, sizeof b->dir, "/tmp/tandem-launching-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
     assert_int_equal(mailbox_new(&b->box), 0);
@@ -103,6 +117,7 @@ static void close_bench(struct bench *b)
     mail_free_chain(b->waiting);
     mail_free_chain(mailbox_take(b->box, 0));
     mailbox_free(b->box);
+    pthread_mutex_destroy(&b->fake.gate);
     assert_int_equal(fs_remove_tree(b->dir, NULL), 0);
 }
 
@@ -137,12 +152,14 @@ static void a_kill_that_does_not_help_delays_nobody(void **state)
     (void)state;
     struct bench b;
     open_bench(&b, false);
+    pthread_mutex_lock(&b.fake.gate);
     for (int job = 0; job < 10; job++) {
         b.fake.there[job] = job % 2 ? LAUNCH_ALIVE : LAUNCH_REMAINS;
         post(&b, LAUNCH_KILL, job);
     }
     post(&b, LAUNCH_START, 12);
     post(&b, LAUNCH_CHECK, 12);
+    pthread_mutex_unlock(&b.fake.gate);
     struct launch_mail *m = take(&b);
     assert_true(m->kind == LAUNCH_START && m->ok && m->job_id == 12);
     mail_free(&m->mail);
@@ -165,6 +182,21 @@ static void a_kill_is_answered_when_all_are_gone(void **state)
     struct bench b;
     open_bench(&b, true);
     b.fake.there[3] = LAUNCH_ALIVE;
+    post(&b, LAUNCH_KILL, 3);
+    struct launch_mail *m = take(&b);
+    assert_true(m->ok && !m->stuck);
+    mail_free(&m->mail);
+    close_bench(&b);
+}
+
+/* Of a machine that stood still, nothing is gone by then. */
+static void a_kill_is_not_given_up_because_time_has_passed(void **state)
+{
+    (void)state;
+    struct bench b;
+    open_bench(&b, false);
+    b.fake.there[3] = LAUNCH_ALIVE;
+    b.fake.stall_ms = 2100; /* longer than kills are tried for */
     post(&b, LAUNCH_KILL, 3);
     struct launch_mail *m = take(&b);
     assert_true(m->ok && !m->stuck);
@@ -201,8 +233,10 @@ static void an_end_in_the_middle_of_a_kill_is_clean(void **state)
     struct bench b;
     open_bench(&b, false);
     b.fake.there[3] = LAUNCH_ALIVE;
+    pthread_mutex_lock(&b.fake.gate);
     post(&b, LAUNCH_KILL, 3);
     post(&b, LAUNCH_START, 4);
+    pthread_mutex_unlock(&b.fake.gate);
     struct launch_mail *m = take(&b);
     assert_true(m->kind == LAUNCH_START);
     mail_free(&m->mail);
@@ -214,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kill_that_does_not_help_delays_nobody),
         cmocka_unit_test(a_kill_is_answered_when_all_are_gone),
+        cmocka_unit_test(a_kill_is_not_given_up_because_time_has_passed),
         cmocka_unit_test(a_check_kills_what_outlived_its_tandem_node),
         cmocka_unit_test(an_end_in_the_middle_of_a_kill_is_clean),
     };
