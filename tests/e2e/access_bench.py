@@ -103,7 +103,7 @@ class AccessServer(Server):
                     ticket = self.m.worker.LaunchTicket.FromString(path.read_bytes())
                 except Exception:  # not written to its end yet
                     continue
-                if ticket.job_id == job:
+                if ticket.job_id == job and ticket.token:
                     return ticket.token
             return None
         return wait_for(f"the ticket of job {job}", find)

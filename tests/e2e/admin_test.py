@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pathlib
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bench_of_programs import BIN, DEADLINE, TINY, skip, wait_for  # noqa: E402
+from bench_of_programs import BIN, DEADLINE, TINY, free_port, skip, wait_for  # noqa: E402
 
 for program in ("tandem", "tandemd", "tandem-node", "tandem-rank", "tandem-probe"):
     if not (BIN / program).exists():
@@ -24,12 +23,6 @@ for program in ("tandem", "tandemd", "tandem-node", "tandem-rank", "tandem-probe
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="admin_test"))
 ENV = {**{k: v for k, v in os.environ.items() if not k.startswith(("TANDEM_", "LC_", "LANG"))},
        "XDG_CONFIG_HOME": str(FOLDER / "config"), "HOME": str(FOLDER), "LC_ALL": "C.UTF-8"}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Server:
@@ -50,8 +43,9 @@ class Server:
         self.process = subprocess.Popen(
             [BIN / "tandemd", "--config", FOLDER / "tandemd.yaml"], env=ENV, stdout=self.log,
             stderr=subprocess.STDOUT)
-        wait_for("the server", lambda: self.process.poll() is None and
+        wait_for("the server", lambda: self.process.poll() is not None or
                  tandem("operator", "nodes", check=False).returncode == 0)
+        assert self.process.poll() is None, (FOLDER / "tandemd.log").read_text()
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

@@ -210,7 +210,7 @@ class Backup(ServerCase):
     def test_a_damaged_backup_is_refused_and_nothing_is_replaced(self):
         job = self.s.submit(self.s.spec("one", steps=3000))
         self.s.wait_state(job, "SUCCEEDED")
-        runs = self.s.submit(self.s.spec("runs", steps=1000000))
+        runs = self.s.submit(self.s.spec("runs", steps=1000000, tags=["ms=20"]))
         wait_for("steps", lambda: self.s.get(runs).step > 10)
         copy = pathlib.Path(self.backup().path)
         self.stop()

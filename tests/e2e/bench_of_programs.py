@@ -4,8 +4,10 @@ for processes. Exits 77 where grpc for Python or the programs aren't there."""
 import contextlib
 import os
 import pathlib
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -84,6 +86,18 @@ def wait_for(what, condition, seconds=DEADLINE):
         time.sleep(pause)
         pause = min(1.25 * pause, 0.05)
     raise AssertionError(f"waited {seconds} s for {what}")
+
+
+def free_port(host="127.0.0.1"):
+    """One that stays free until it is listened on, also while its server is away: it is none of those
+    that the kernel gives to connections and to whoever listens on port 0."""
+    taken = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    low, high = map(int, taken)
+    choice = [p for p in range(10000, 65536) if not low <= p <= high]
+    for port in random.SystemRandom().sample(choice, min(len(choice), 100)):
+        with contextlib.suppress(OSError), socket.create_server((host, port)):
+            return port
+    raise AssertionError(f"100 ports of {host} are in use")
 
 
 def processes(folder):

@@ -9,8 +9,8 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (BIN, Server, end_processes, link_programs, make_stubs, new_folder,
-                               skip, wait_for)
+from bench_of_programs import (BIN, DEADLINE, Server, end_processes, link_programs, make_stubs,
+                               new_folder, skip, wait_for)
 
 CLUSTER = """
 nodes:
@@ -45,9 +45,9 @@ class Discovery(unittest.TestCase):
         server = Server(m, home, programs, **how)
         try:
             wait_for(f"\"{words}\" in the log",
-                     lambda: words in (home / "tandemd.log").read_text(), 60)
+                     lambda: words in (home / "tandemd.log").read_text())
             self.assertEqual(len(server.cluster.ListNodes(m.cluster.ListNodesRequest(),
-                                                          timeout=60).nodes), 2 if has_file else 1)
+                                                          timeout=DEADLINE).nodes), 2 if has_file else 1)
         finally:
             del os.environ["LD_LIBRARY_PATH"], os.environ["TANDEM_FAKE_NVML"]
             code = server.stop()

@@ -3,6 +3,7 @@
 ranks on the CUDA plug-in's twin; its curve, checkpoints, pause and resume, a killed rank, the export
 and a text from it. TANDEM_BIN: folder of the programs, the twin among them. Exits 77 where they
 aren't built."""
+import contextlib
 import csv
 import io
 import json
@@ -82,10 +83,6 @@ def wait_for(what, condition):
     raise AssertionError(f"waited {DEADLINE} s for {what}")
 
 
-def submit(path):
-    return ask("submit", str(path), "-q").strip()
-
-
 def show(job):
     return json.loads(ask("show", job, "-o", "json"))
 
@@ -118,6 +115,8 @@ def rank_pid(job, rank):
 
 
 class GpuTrain(unittest.TestCase):
+    jobs = []
+
     @classmethod
     def setUpClass(cls):
         (FOLDER / "cluster.yaml").write_text(CLUSTER)
@@ -130,7 +129,7 @@ class GpuTrain(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        for job in ("1", "2", "3"):
+        for job in cls.jobs:
             tandem("cancel", job)
         cls.process.send_signal(signal.SIGTERM)
         try:
@@ -140,10 +139,24 @@ class GpuTrain(unittest.TestCase):
             cls.process.wait()
         shutil.rmtree(FOLDER, ignore_errors=True)
 
-    def check_curve(self, job, loss_bar, norm_bar):
+    def submit(self, path):
+        self.jobs.append(ask("submit", str(path), "-q").strip())
+        return self.jobs[-1]
+
+    def disturbed(self, disturb, *job_words):
+        """A job that was disturbed before its end; one that was too fast for that is followed by a
+        longer one, which begins as it did."""
+        for steps in (20, 100, 500):
+            job = self.submit(job_file(f"{job_words[0]}-{steps}", steps, *job_words[1:]))
+            if disturb(job):
+                return job, steps
+            self.assertEqual(state(job), "SUCCEEDED", logs(job))
+        raise AssertionError("each job ended before it was disturbed")
+
+    def check_curve(self, job, loss_bar, norm_bar, steps=20):
         want = json.loads((TINY / "train.json").read_text())
         got = curve(job)
-        self.assertEqual([step for step, _, _ in got], list(range(1, 21)), logs(job))
+        self.assertEqual([step for step, _, _ in got], list(range(1, steps + 1)), logs(job))
         for (step, loss, norm), l, n in zip(got, want["loss_f64"], want["grad_norm_f64"]):
             self.assertLess(abs(loss / l - 1), loss_bar, f"step {step}: loss {loss}, not {l}")
             self.assertLess(abs(norm / n - 1), norm_bar, f"step {step}: norm {norm}, not {n}")
@@ -156,49 +169,61 @@ class GpuTrain(unittest.TestCase):
     # again, a rank killed and all of it started once more from the newest checkpoint: the curve is
     # that of one run.
     def test_a_job_on_gpus_lives_through_a_pause_and_a_killed_rank(self):
-        job = submit(job_file("bf16", 20, 2, 2))
-        wait_for("some steps", lambda: len(curve(job)) >= 5)
-        ask("pause", job)
-        wait_for("the pause", lambda: state(job) == "PAUSED")
-        paused = curve(job)[-1][0]
-        self.assertLess(paused, 20)
-        self.assertIn(f"step-{paused:08d}-a1", ask("ckpt", "ls", job, "-o", "json"))
-        ask("resume", job)
-        wait_for("more steps", lambda: curve(job)[-1][0] > paused)
-        pid = wait_for("rank 1", lambda: rank_pid(job, 1))
-        os.kill(pid, signal.SIGKILL)
-        self.end_well(job)
+        job, steps = self.disturbed(self.pause_and_kill, "bf16", 2, 2)
         told = show(job)
         self.assertEqual(told["spec"]["resources"]["backend"], "cuda")
         self.assertEqual(told["spec"]["training"]["precision"], "bf16")
-        self.assertIn("rank 1: killed by signal 9", ask("show", job))
-        self.check_curve(job, 2e-3, 1.5e-2)
+        self.check_curve(job, 2e-3, 1.5e-2, steps)
         export = FOLDER / "data/jobs" / job / "export"
         self.assertTrue((export / "model.safetensors").exists())
         text = ask("generate", "--model", str(export), "--prompt", "The ", "--max-tokens", "5")
         self.assertTrue(text.strip())
 
+    def pause_and_kill(self, job):
+        wait_for("some steps", lambda: len(curve(job)) >= 5)
+        if tandem("pause", job).returncode != 0:
+            self.end_well(job)
+            return False
+        if wait_for("the pause", lambda: {"PAUSED": 1, "SUCCEEDED": 2}.get(state(job))) == 2:
+            return False
+        paused = curve(job)[-1][0]
+        self.assertLess(paused, show(job)["total_steps"])
+        self.assertIn(f"step-{paused:08d}-a1", ask("ckpt", "ls", job, "-o", "json"))
+        ask("resume", job)
+        wait_for("more steps", lambda: curve(job)[-1][0] > paused)
+        pid = rank_pid(job, 1)
+        with contextlib.suppress(ProcessLookupError):
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+        self.end_well(job)
+        return "rank 1: killed by signal 9" in ask("show", job)
+
     # The driver tells of memory that failed: the job saves, goes on with other GPUs, and nothing can be
     # seen of it in its curve.
     def test_a_gpu_that_fails_is_left_at_a_checkpoint(self):
-        job = submit(job_file("fault", 20, 2, 1, "fp32"))
+        job, steps = self.disturbed(self.fail_a_gpu, "fault", 2, 1, "fp32")
+        self.assertEqual(len(show(job)["attempts"]), 2, show(job))
+        self.check_curve(job, 2e-6, 5e-6, steps)
+
+    def fail_a_gpu(self, job):
         wait_for("some steps", lambda: len(curve(job)) >= 4)
         device = int(re.search(r"box:(\d)", show(job)["attempts"][0]["devices"]).group(1))
         (FOLDER / "faults").write_text(f"{device} xid 94\n")
         try:
             self.end_well(job)
             told = ask("show", job)
+            if len(show(job)["attempts"]) == 1:
+                return False
             self.assertIn(f"box:{device} is drained (XID 94: a contained memory error", told)
-            self.assertEqual(len(show(job)["attempts"]), 2, told)
             self.assertNotIn(f"box:{device}", show(job)["attempts"][1]["devices"])
-            self.check_curve(job, 2e-6, 5e-6)
         finally:
             (FOLDER / "faults").write_text("")
             tandem("undrain", "box")
+        return True
 
     # fp32 where it is asked for, four ranks, each with its slice of everything.
     def test_fp32_follows_the_reference(self):
-        job = submit(job_file("fp32", 20, 4, 3, "fp32"))
+        job = self.submit(job_file("fp32", 20, 4, 3, "fp32"))
         self.end_well(job)
         self.check_curve(job, 2e-6, 5e-6)
         memory = re.search(r"memory: planned ([0-9.]+) MB; given out ([0-9.]+) MB", logs(job))

@@ -8,9 +8,9 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -54,31 +54,40 @@ class Server:
     """A private tandemd --dev: loopback TCP with its token, and the unix socket."""
 
     def __init__(self, folder):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{s.getsockname()[1]}"
         self.data = folder / "data"
         self.log_path = folder / "tandemd.log"
         with open(self.log_path, "w") as log:
             self.process = subprocess.Popen(
-                [BIN / "tandemd", "--dev", "--data-dir", self.data, "--listen", self.address,
-                 "--devices", "4"],
+                [BIN / "tandemd", "--dev", "--data-dir", self.data, "--listen",
+                 "127.0.0.1:0", "--devices", "4"],
                 stdout=log, stderr=subprocess.STDOUT,
                 env={**os.environ, "XDG_CONFIG_HOME": str(folder / "config")})
+        self.address = self.wait_for_address()
         self.channel = grpc.insecure_channel(self.address)
         try:
-            grpc.channel_ready_future(self.channel).result(timeout=30)
+            grpc.channel_ready_future(self.channel).result(timeout=DEADLINE)
         except grpc.FutureTimeoutError:
             self.stop()
             sys.exit(f"tandemd did not come up:\n{self.log_path.read_text()}")
         self.token = (self.data / "dev-token").read_text().strip()
         self.auth = (("authorization", f"Bearer {self.token}"),)
 
+    def wait_for_address(self):
+        deadline = time.monotonic() + DEADLINE
+        while time.monotonic() < deadline and self.process.poll() is None:
+            found = re.search(r"listening on (127\.0\.0\.1:[0-9]+)\n", self.log_path.read_text())
+            if found:
+                return found.group(1)
+            time.sleep(0.02)
+        self.process.kill()
+        self.process.wait()
+        sys.exit(f"tandemd did not come up:\n{self.log_path.read_text()}")
+
     def stop(self):
         self.channel.close()
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(30)
+            return self.process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -117,8 +126,8 @@ def cancel_all():
     how = {"metadata": server.auth, "timeout": DEADLINE}
     for job in jobs.List(m.jobs.ListJobsRequest(), **how).jobs:
         jobs.Cancel(m.jobs.JobRef(job=str(job.id)), **how)
-    deadline = time.time() + 30
-    while time.time() < deadline:
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
         nodes = cluster.ListNodes(m.cluster.ListNodesRequest(), **how).nodes
         if not any(d.job_id for n in nodes for d in n.devices):
             return
@@ -465,8 +474,9 @@ class Running(Case):
         self.assertEqual(again.state, m.jobs.JOB_CANCELLED)
         self.assertGreaterEqual(again.step, 3)
         # The devices are free once the gang's processes are known to be gone.
-        cluster, held, deadline = m.cluster_rpc.ClusterStub(server.channel), True, time.time() + 30
-        while held and time.time() < deadline:
+        cluster, held = m.cluster_rpc.ClusterStub(server.channel), True
+        deadline = time.monotonic() + DEADLINE
+        while held and time.monotonic() < deadline:
             nodes = cluster.ListNodes(m.cluster.ListNodesRequest(), **self.how).nodes
             held = [d.index for n in nodes for d in n.devices if d.job_id == job.id]
             time.sleep(0.02)

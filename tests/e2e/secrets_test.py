@@ -3,13 +3,13 @@ secret is found nowhere but in the 0600 file that is its own: not in the databas
 journal, log, job folder or temporary file, in no command line and no environment. Markers planted in
 the same places show that the search would find them."""
 import base64
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -19,7 +19,8 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bench_of_programs import (BIN, DEADLINE, TINY, end_processes, processes, skip, wait_for)  # noqa: E402
+from bench_of_programs import (BIN, DEADLINE, TINY, end_processes, free_port, processes, skip,  # noqa: E402
+                               wait_for)
 
 PROGRAMS = ("tandem", "tandemd", "tandem-node", "tandem-rank", "tandem-probe")
 for program in PROGRAMS:
@@ -28,6 +29,15 @@ for program in PROGRAMS:
 
 MARK_IN_JOB, MARK_IN_ENV, SECRET_X, SECRET_Y = (
     f"{word}-{os.urandom(12).hex()}" for word in ("name", "mark", "secretx", "secrety"))
+
+# Keeps what it is shown to the others of the machine, who may be too slow to look, and becomes
+# tandem-probe.
+RECORD = """#!/bin/sh
+for what in cmdline environ; do
+    cat /proc/$$/$what > "{shown}/tandem-probe.$$.$what"
+done
+exec "{real}/tandem-probe" "$@"
+"""
 
 # Reads the ticket as tandem-node would, keeps it, and becomes tandem-node with it.
 CAPTURE = """#!{python}
@@ -58,20 +68,27 @@ def forms(secret):
     return found
 
 
+def parent_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 class Bench:
     def __init__(self, dev):
         self.dev = dev
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="secrets_test"))
         self.data = self.folder / "data"
-        for name in ("bin", "real", "tickets", "tmp", "keys"):
+        for name in ("bin", "real", "tickets", "shown", "tmp", "keys"):
             (self.folder / name).mkdir()
         for name in PROGRAMS:
-            place = self.folder / ("real" if name == "tandem-node" else "bin")
+            place = self.folder / ("real" if name in ("tandem-node", "tandem-probe") else "bin")
             shutil.copy2(BIN / name, place / name)
-        wrapper = self.folder / "bin/tandem-node"
-        wrapper.write_text(CAPTURE.format(python="/usr/bin/python3", tickets=self.folder / "tickets",
-                                          node=self.folder / "real/tandem-node"))
-        wrapper.chmod(0o755)
+        for name, text in (("tandem-node", CAPTURE.format(
+                python="/usr/bin/python3", tickets=self.folder / "tickets",
+                node=self.folder / "real/tandem-node")), ("tandem-probe", RECORD.format(
+                    shown=self.folder / "shown", real=self.folder / "real"))):
+            wrapper = self.folder / "bin" / name
+            wrapper.write_text(text)
+            wrapper.chmod(0o755)
         self.address = f"127.0.0.1:{free_port()}"
         self.secrets = {"SECRET_X": SECRET_X}
         # Whose own each is: there it may be, if the file is for its owner alone.
@@ -80,6 +97,7 @@ class Bench:
                     "XDG_CONFIG_HOME": str(self.folder / "config"), "HOME": str(self.folder),
                     "TMPDIR": str(self.folder / "tmp"), "LC_ALL": "C.UTF-8"}
         self.seen = {}  # (program, "cmdline" or "environ") -> bytes, of all processes there were
+        self.lock = threading.Lock()  # of seen
         self.stop_looking = threading.Event()
         self.looker = threading.Thread(target=self.look, daemon=True)
         self.looker.start()
@@ -179,33 +197,61 @@ class Bench:
             def in_training():
                 shown = self.show(job)
                 trains = shown["state"] == "RUNNING" and shown["attempt"] > last and shown["step"] > 0
-                return (self.running(program), shown["attempt"]) if trains else None
+                return shown["attempt"] if trains else None
 
-            pid, last = wait_for(f"{program} in training", in_training)
+            last = wait_for("training", in_training)
+            pid = self.of_attempt(program, job, last)
             self.check_limits(pid)
+            self.watched(job)
+            self.look_once()
             os.kill(pid, signal.SIGSEGV)
-            wait_for("another", lambda: self.running(program) not in (None, pid)
-                     or self.show(job)["state"] in ("FAILED", "QUEUED"))
+            wait_for("the attempt's end", lambda: self.show(job)["attempt"] > last
+                     or self.show(job)["state"] != "RUNNING")
         self.tandem("cancel", job, check=False)
         wait_for("its end", lambda: self.show(job)["state"] in ("CANCELLED", "FAILED"))
         for verb in (["logs", good], ["show", good, "-o", "json"], ["metrics", good, "-o", "csv"],
                      ["why", job], ["ckpt", "ls", good], ["doctor"]):
             self.tandem(*verb, check=False)
         self.check_limits(self.process.pid)
+        self.check_who_looks_into_tandemd()
         self.tandem("submit", self.folder / "none.yaml", code=1)
 
     def show(self, job):
         return json.loads(self.tandem("show", job, "-o", "json").stdout)
 
-    def running(self, program):
-        for pid, exe in processes(self.folder).items():
-            if exe.endswith(program):
-                return pid
-        return None
+    def of_attempt(self, program, job, attempt):
+        """The process of that program in an attempt that trains."""
+        words = ["--job", job, "--attempt", str(attempt)]
+        node = next(pid for pid, exe in processes(self.folder).items() if exe.endswith("tandem-node")
+                    and pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1:5] == words)
+        if program == "tandem-node":
+            return node
+        return next(pid for pid, exe in processes(self.folder).items() if exe.endswith(program) and
+                    parent_of(pid) == node)
+
+    def watched(self, job):
+        """Somebody watches a job that goes on, until it was seen what that process shows."""
+        watcher = subprocess.Popen([self.folder / "bin/tandem", "watch", job], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, cwd=self.folder, stdin=subprocess.DEVNULL,
+                                   env={**self.env, "TANDEM_SERVER": f"unix:{self.data}/tandemd.sock"})
+        try:
+            wait_for("a look at it", lambda: ("tandem", "environ") in self.seen)
+        finally:
+            watcher.kill()
+            watcher.wait()
 
     def check_limits(self, pid):
         limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
         assert re.search(r"Max core file size +[01] ", limits), limits
+
+    def check_who_looks_into_tandemd(self):
+        """Only root does, as soon as it has come to its main()."""
+        try:
+            shown = pathlib.Path(f"/proc/{self.process.pid}/environ").read_bytes()
+        except PermissionError:
+            assert os.geteuid() != 0
+        else:
+            assert os.geteuid() == 0 and SECRET_X.encode() in shown
 
     def restart_and_backup(self):
         self.tandem("admin", "backup", self.folder / "copy.db")
@@ -220,16 +266,26 @@ class Bench:
     def look(self):
         """All the time: what any process of ours shows to the others of the machine."""
         while not self.stop_looking.is_set():
-            for pid in processes(self.folder):
-                try:
-                    exe = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-                    shown = {what: pathlib.Path(f"/proc/{pid}/{what}").read_bytes()
-                             for what in ("cmdline", "environ")}
-                except OSError:
-                    continue
-                for what, data in shown.items():
-                    self.seen.setdefault((exe, what), set()).add(data)
+            self.look_once()
             time.sleep(0.002)
+
+    def look_once(self):
+        for pid in processes(self.folder):
+            try:
+                exe = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+                shown = {what: pathlib.Path(f"/proc/{pid}/{what}").read_bytes()
+                         for what in ("cmdline", "environ")}
+            except OSError:
+                continue
+            for what, data in shown.items():
+                self.note(exe, what, data)
+        for path in (self.folder / "shown").iterdir():
+            exe, _, what = path.name.split(".")
+            self.note(exe, what, path.read_bytes())
+
+    def note(self, exe, what, data):
+        with self.lock:
+            self.seen.setdefault((exe, what), set()).add(data)
 
     def tickets(self):
         for path in (self.folder / "tickets").iterdir():
@@ -243,11 +299,14 @@ class Bench:
     def places(self):
         """Name and content of everything that was left or shown."""
         for path in sorted(self.folder.rglob("*")):
-            if path.is_file() and not path.is_symlink() and path.parent.name not in ("bin", "real"):
-                yield path, path.read_bytes()
-        for (exe, what), shown in sorted(self.seen.items()):
-            for data in shown:
-                yield (exe, what), data
+            if path.is_file() and not path.is_symlink() and path.parent.name not in ("bin", "real",
+                                                                                     "shown"):
+                with contextlib.suppress(FileNotFoundError):  # it is gone meanwhile
+                    yield path, path.read_bytes()
+        self.look_once()
+        with self.lock:
+            shown = [(place, data) for place, texts in sorted(self.seen.items()) for data in texts]
+        yield from shown
 
     def search(self, when):
         self.tickets()
@@ -280,8 +339,6 @@ class Bench:
             assert ("tandem-rank", "environ") in reached, reached
         for exe in ("tandem-node", "tandem-rank", "tandem-probe", "tandem"):
             assert (exe, "environ") in self.seen, f"{exe} was never seen"
-        # Only root looks into tandemd.
-        assert (("tandemd", "environ") in self.seen) == (os.geteuid() == 0)
 
     def check_that_a_leak_is_found(self):
         leak = self.data / "jobs/leak"
@@ -307,12 +364,6 @@ class Bench:
             self.process.wait()
         end_processes(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def run(dev):

@@ -3,6 +3,7 @@
 another make. All of it runs in a network of its own with an address off loopback, where the kernel
 lets it have one; else the cases that need the address are skipped in words."""
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import resource
@@ -39,8 +40,8 @@ def enter_network():
 if __name__ == "__main__":
     enter_network()
 
-from bench_of_programs import (BIN, DEADLINE, ROOT, TINY, end_processes, grpc, link_programs,
-                               make_stubs, new_folder, skip, wait_for)
+from bench_of_programs import (BIN, DEADLINE, ROOT, TINY, end_processes, free_port, grpc,
+                               link_programs, make_stubs, new_folder, skip, wait_for)
 
 has_far = os.environ.get(INSIDE) == "yes"
 needs_far = unittest.skipUnless(has_far, "needs a network namespace with an address off loopback")
@@ -295,7 +296,7 @@ class Protocol(Case):
                         return
                     with s:
                         s.sendall(b"\0\0\0\4\0\0\0\0\0")  # as a plain server greets
-                        s.settimeout(5)
+                        s.settimeout(DEADLINE)
                         try:
                             while data := s.recv(4096):
                                 got.append(data)
@@ -331,8 +332,9 @@ class Crowds(Case):
     # not even when there are more of them than handshakes that may be under way (512).
     def test_half_open_connections_are_dropped_and_hold_nobody_up(self):
         self.start(self.config())
-        quiet = [self.connect() for _ in range(600)]
-        start = time.monotonic()
+        quiet = [self.connect() for _ in range(599)]
+        start = time.monotonic()  # before the last one, which the others make no room for
+        quiet.append(self.connect())
         for s in quiet[1::2]:
             try:
                 s.sendall(b"\x16\x03\x01\x02\x00\x01")  # the first bytes of a greeting
@@ -355,7 +357,13 @@ class Crowds(Case):
     @needs_far
     def test_an_address_has_so_many_connections_and_no_more(self):
         self.start(self.config(more="limits: {connections_per_address: 4, connections: 6}\n"))
-        held = [self.tls() for _ in range(4)]
+        held = []
+
+        def hold():  # the server's look at itself comes from there, too, for a moment
+            with contextlib.suppress(OSError):
+                held.append(self.tls())
+            return len(held) == 4
+        wait_for("four connections", hold)
         with self.assertRaises(OSError):
             self.tls()
         wait_for("words", lambda: "limits.connections_per_address is reached" in self.log())
@@ -402,9 +410,11 @@ class Reload(Case):
         second = wait_for("the next certificate", lambda: (c := self.shown()) != first and c)
         self.reaches()
 
-        # What can't be used is said, and what was there stays.
+        # What can't be used is said, and what was there stays. (It may have been said already of the
+        # new key with the old certificate.)
+        said = self.log().count("the new certificate is not used")
         (mine / "s.pem").write_text("not a certificate\n")
-        wait_for("words", lambda: "the new certificate is not used" in self.log())
+        wait_for("words", lambda: self.log().count("the new certificate is not used") > said)
         self.assertEqual(self.shown(), second)
 
         # Without a signal, too.
@@ -427,8 +437,16 @@ class SelfCheck(Case):
         path = self.folder / "data/tandemd.sock"
         path.unlink()
         wait_for("a new socket", path.exists)
-        wait_for("health", lambda: self.health(self.operator()) == 1)
+        wait_for("health", lambda: self.answers(self.operator()))
         self.assertIn("opened again", self.log())
+
+    def answers(self, channel):
+        try:
+            return self.health(channel) == 1
+        except grpc.RpcError as e:
+            # Between its making and its use nobody listens there yet.
+            self.assertEqual(e.code(), grpc.StatusCode.UNAVAILABLE)
+            return False
 
     # [36] Without descriptors nobody gets in; with them again everybody does.
     def test_want_of_descriptors_is_told_and_passes(self):
@@ -437,9 +455,15 @@ class SelfCheck(Case):
         self.assertEqual(self.health(channel), 1)
         pid = self.process.pid
         before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        used = len(os.listdir(f"/proc/{pid}/fd"))
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, before[1]))
-        wait_for("ill health", lambda: self.health(channel) == 2)
+
+        def is_ill():
+            # None below the lowest that is free now. What a look at itself had open comes free again,
+            # so once more.
+            used = {int(fd) for fd in os.listdir(f"/proc/{pid}/fd")}
+            lowest = next(n for n in range(len(used) + 1) if n not in used)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, before[1]))
+            return self.health(channel) == 2
+        wait_for("ill health", is_ill)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
         wait_for("health", lambda: self.health(channel) == 1)
         self.assertEqual(self.health(self.channel()), 1)
@@ -452,7 +476,7 @@ class Init(Case):
 
     # From nothing to a user of another host who trains, by the commands that are printed.
     def test_admin_init_makes_all_that_users_of_other_hosts_need(self):
-        port = self.free_port()
+        port = free_port(HERE)
         done = self.init("--host", HERE, "--listen", f"{HERE}:{port}")
         self.assertEqual(done.returncode, 0, done.stderr)
         etc = self.folder / "data/etc"
@@ -515,10 +539,6 @@ class Init(Case):
         self.assertEqual(self.init("--renew", "--host", "x y").returncode, 1)
         now = {p.name: p.read_bytes() for p in etc.iterdir()}
         self.assertEqual({k: v for k, v in now.items() if "desk" not in k}, files)
-
-    def free_port(self):
-        with socket.create_server((HERE, 0)) as s:
-            return s.getsockname()[1]
 
 
 class ConfigFile(Case):

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Tokens from their making to their end, what admins may do to each other, the audit, and the limits
 of one caller, against a real tandemd."""
+import concurrent.futures
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -95,18 +97,23 @@ class Tokens(Case):
         s = self.s
         at_once = self.admin("mia").RotateToken(m.admin.RotateTokenRequest(id=s.ids["mia"]))
         self.assertEqual(self.info("mia"), Code.UNAUTHENTICATED)
-        s.secrets["mia"] = at_once.secret
+        s.ids["mia"], s.secrets["mia"] = at_once.token.id, at_once.secret
         self.assertEqual(self.info("mia"), Code.OK)
-        s.secrets["old"] = at_once.secret
-        later = self.admin("mia").RotateToken(
-            m.admin.RotateTokenRequest(id=at_once.token.id, grace_s=2))
-        s.secrets["mia"] = later.secret
-        self.assertEqual((self.info("old"), self.info("mia")), (Code.OK, Code.OK))
+        for grace_s in (1, 4, 16, 64):  # until it is long enough to be seen
+            rotated, s.secrets["old"] = s.ids["mia"], s.secrets["mia"]
+            begin = time.monotonic()
+            later = self.admin("mia").RotateToken(
+                m.admin.RotateTokenRequest(id=rotated, grace_s=grace_s))
+            s.ids["mia"], s.secrets["mia"] = later.token.id, later.secret
+            old = self.info("old")
+            if old == Code.OK or time.monotonic() - begin < grace_s:
+                break
+        self.assertEqual((old, self.info("mia")), (Code.OK, Code.OK))
         self.assertEqual(later.token.user, "mia")
         wait_for("the grace to end", lambda: self.info("old") == Code.UNAUTHENTICATED)
         self.assertEqual(self.info("mia"), Code.OK)
         words = self.refused(Code.FAILED_PRECONDITION, s.admin.RotateToken,
-                             m.admin.RotateTokenRequest(id=at_once.token.id))
+                             m.admin.RotateTokenRequest(id=rotated))
         self.assertIn("has expired", words)
 
     def test_secrets_are_written_nowhere(self):
@@ -156,11 +163,13 @@ class Tokens(Case):
         self.assertIn("user:", words)
 
     def test_the_last_use_is_known_to_the_minute(self):
+        before = time.time_ns() // 1000
         self.info("mia")
+        after = time.time_ns() // 1000
         used = wait_for("the use to be written down", lambda: [
             t.last_used_us for t in self.tokens() if t.id == self.s.ids["mia"] and t.last_used_us])
-        self.assertEqual(used[0] % 60_000_000, 0)
-        self.assertLess(abs(time.time() * 1e6 - used[0]), 120_000_000)
+        minute = 60_000_000
+        self.assertIn(used[0], (before // minute * minute, after // minute * minute))
 
 
 class Admins(Case):
@@ -247,7 +256,7 @@ class Audit(Case):
     def test_every_change_is_a_row(self):
         s, a = self.s, m.admin
         jobs = s.as_user("mia", "Jobs")
-        job = jobs.Submit(m.jobs.SubmitRequest(spec=s.spec("one", tags=["ms=1000"]))).job.id
+        job = jobs.Submit(m.jobs.SubmitRequest(spec=s.spec("one", steps=100000, tags=["ms=1000"]))).job.id
         ref = m.jobs.JobRef(job=str(job))
         s.wait_state(job, "RUNNING")
         s.jobs.SetPriority(m.jobs.SetPriorityRequest(job=str(job), priority=3), timeout=DEADLINE)
@@ -311,13 +320,18 @@ class Audit(Case):
 
     def test_a_flood_of_bad_tokens_is_a_row_a_minute(self):
         self.s.secrets["bad"] = "tnd_" + "0" * 64
+        begin = time.monotonic()
         for _ in range(300):
             self.assertNotEqual(self.info("bad"), Code.OK)
-        rows = wait_for("all to be counted", lambda: [
-            r for r in self.audit() if "300 times" in r.result] or None)
-        self.assertEqual((rows[0].user, rows[0].tenant, rows[0].peer), ("", "", "loopback"))
-        bad = [r for r in self.audit() if r.result.startswith("denied: no good token")]
-        self.assertLessEqual(len(bad), 2)  # a minute may have turned
+        took_s = time.monotonic() - begin
+
+        def counted():
+            rows = [r for r in self.audit() if r.result.startswith("denied: no good token")]
+            times = [re.search(r"\((\d+) times within a minute\)$", r.result) for r in rows]
+            return rows if sum(int(t.group(1)) if t else 1 for t in times) == 300 else None
+        rows = wait_for("all to be counted", counted)
+        self.assertEqual({(r.user, r.tenant, r.peer) for r in rows}, {("", "", "loopback")})
+        self.assertLessEqual(len(rows), 1 + took_s // 60)
 
     def test_it_is_read_by_tenant_user_method_and_time(self):
         a, tara = m.admin, self.admin("tara")
@@ -336,27 +350,36 @@ class Audit(Case):
         self.assertEqual(len(self.audit(tenant="blue")), 0)
 
 
-class RequestLimit(Case):
+class ManyAtOnce(Case):
+    def refused_of_many(self, *users):
+        """What is said to those of many calls that are refused: at once, so that no machine is too
+        slow to be asked too often."""
+        def ask(who):
+            return outcome(lambda: self.admin(who).GetServerInfo(m.admin.ServerInfoRequest()))
+
+        def round_of_calls():
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                got = list(pool.map(ask, users * (200 // len(users))))
+            self.assertLessEqual({c for c, _ in got}, {Code.OK, Code.RESOURCE_EXHAUSTED})
+            return [w for c, w in got if c == Code.RESOURCE_EXHAUSTED]
+        return wait_for("a refusal", round_of_calls)
+
+
+class RequestLimit(ManyAtOnce):
     limits = "user_requests_per_s: 5, auth_failures_per_min: 100000"
 
     def test_a_user_asks_so_often_a_second_and_is_told_when_to_come_again(self):
-        got = [outcome(lambda: self.admin("vera").GetServerInfo(m.admin.ServerInfoRequest()))
-               for _ in range(200)]
-        words = [w for c, w in got if c == Code.RESOURCE_EXHAUSTED]
-        self.assertTrue(words)
+        words = self.refused_of_many("vera")
         self.assertRegex(words[0], r"^vera of red may ask 5 times a second; try again in [0-9]+ ms$")
         self.assertEqual(self.info("mia"), Code.OK)
         wait_for("it to be let in again", lambda: self.info("vera") == Code.OK)
 
 
-class TenantLimit(Case):
+class TenantLimit(ManyAtOnce):
     limits = "tenant_requests_per_s: 5, auth_failures_per_min: 100000"
 
     def test_the_users_of_a_tenant_together_ask_so_often_a_second(self):
-        got = [outcome(lambda: self.admin(who).GetServerInfo(m.admin.ServerInfoRequest()))
-               for _ in range(100) for who in ("vera", "mia")]
-        words = [w for c, w in got if c == Code.RESOURCE_EXHAUSTED]
-        self.assertTrue(words)
+        words = self.refused_of_many("vera", "mia")
         self.assertIn("tenant red may ask 5 times a second together", words[0])
         self.assertEqual(self.info("bob"), Code.OK)
 

@@ -131,8 +131,8 @@ class Upgrade(ServerCase):
         """Rows of every table; ids of an ended job, a paused one and one on hold."""
         self.ended = self.s.submit(self.s.spec("ended", steps=3000, interval=1000), key="k1")
         self.s.wait_state(self.ended, "SUCCEEDED")
-        self.paused = self.s.submit(self.s.spec("paused", steps=200, tags=["ms=5"], interval=10))
-        wait_for("steps", lambda: self.s.get(self.paused).step > 25)
+        self.paused = self.s.submit(self.s.spec("paused", steps=200, tags=["gate=30"], interval=10))
+        wait_for("steps", lambda: self.s.get(self.paused).step == 30)
         self.held = self.s.submit(self.s.spec("held", steps=5, devices=4))  # while one is in use
         self.s.jobs.Hold(self.ref(self.held), timeout=DEADLINE)
         self.s.wait_state(self.held, "HELD")
@@ -142,6 +142,12 @@ class Upgrade(ServerCase):
         admin.CreateUser(m.admin.CreateUserRequest(name="ann", role="member"), timeout=DEADLINE)
         admin.CreateToken(m.admin.CreateTokenRequest(user="ann"), timeout=DEADLINE)
         wait_for("the peak of a device", lambda: self.sql("SELECT count(*) FROM peaks") != [(0,)])
+
+    def stop_alone(self):
+        """A tandem-node that is about to leave would wait for the next server."""
+        wait_for("no process of a job", lambda: set(processes(programs)) == {self.s.process.pid})
+        self.s.stop()
+        self.running = False
 
     def restart(self, *flags, bin_dir=None):
         self.s.log = open(self.s.folder / "tandemd.log", "ab")
@@ -185,8 +191,7 @@ class Upgrade(ServerCase):
         self.s.jobs.Resume(self.ref(self.paused), timeout=DEADLINE)
         self.s.wait_state(self.paused, "SUCCEEDED")
         self.assertEqual([row[0] for row in self.rows(self.paused)], list(range(1, 201)))
-        self.s.stop()
-        self.running = False
+        self.stop_alone()
         self.assertEqual(self.sql("PRAGMA integrity_check"), [("ok",)])
         self.assertEqual(self.sql("PRAGMA foreign_key_check"), [])
         self.assertEqual(self.sql("SELECT max(number) FROM migrations"), [(len(MIGRATIONS),)])
@@ -197,7 +202,7 @@ class Upgrade(ServerCase):
 
     def test_databases_of_every_earlier_schema_go_on(self):
         self.fill()
-        self.s.stop()
+        self.stop_alone()
         self.restart()
         want = self.everything()
         curves = {j: self.rows(j) for j in (self.ended, self.paused)}
@@ -263,9 +268,7 @@ class Upgrade(ServerCase):
         thin, rows = self.thin(self.ended), self.rows(young)
         old, new = (self.s.data / f"jobs/{j}/logs" for j in (self.ended, young))
         self.assertTrue(list(old.iterdir()))
-        wait_for("no process", lambda: not processes(self.folder))
-        self.s.stop()
-        self.running = False
+        self.stop_alone()
         # Whose folder it is, its tenant's user, could have put a link there to another's logs.
         linked = self.paused
         shutil.rmtree(self.s.data / f"jobs/{linked}/logs")
