@@ -312,6 +312,28 @@ static void drain(grpc_completion_queue *cq)
     grpc_completion_queue_destroy(cq);
 }
 
+void rpc_channel_wait(struct rpc_channel *c, int64_t timeout_ms)
+{
+    gpr_timespec until =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(timeout_ms, GPR_TIMESPAN));
+    grpc_connectivity_state state = grpc_channel_check_connectivity_state(c->core, 1);
+    if (state == GRPC_CHANNEL_READY) {
+        gpr_sleep_until(until); /* that wasn't it */
+        return;
+    }
+    grpc_completion_queue *cq = grpc_completion_queue_create_for_next(NULL);
+    bool in_time = true;
+    while (in_time && state != GRPC_CHANNEL_READY) {
+        TAG_IN(c);
+        grpc_channel_watch_connectivity_state(c->core, state, until, cq, c);
+        in_time =
+            grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL).success != 0;
+        TAG_OUT(c);
+        state = grpc_channel_check_connectivity_state(c->core, 1);
+    }
+    drain(cq);
+}
+
 int rpc_call(struct rpc_channel *c, const char *method, const ProtobufCMessage *request,
              const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
              int64_t deadline_ms, struct error *err)

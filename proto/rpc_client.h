@@ -26,6 +26,11 @@ int rpc_channel_open(struct rpc_channel **out, const struct rpc_channel_options 
                      struct error *err);
 void rpc_channel_close(struct rpc_channel *c);
 
+/* After a call that reached nobody: waits until a server is there, timeout_ms at most. To sleep
+ * instead would leave core alone, which does its part of a connection while somebody waits for it.
+ */
+void rpc_channel_wait(struct rpc_channel *c, int64_t timeout_ms);
+
 /* method: "/tandem.v1.Jobs/Submit". *reply is unpacked with descriptor; freed by
  * protobuf_c_message_free_unpacked(reply, NULL). A server's status becomes err; a server that
  * can't be reached gives ERR_UNAVAILABLE. deadline_ms: from now; it must be positive. */

@@ -19,6 +19,6 @@ bool away_wait(struct away *a, struct cli *cli, const struct error *err)
     if (now - a->since_ms > (cli->answered ? ANSWERED_MS : NEVER_ANSWERED_MS)) {
         return false;
     }
-    clock_sleep_ms(RETRY_MS);
+    rpc_channel_wait(cli->channel, RETRY_MS);
     return true;
 }

@@ -32,7 +32,7 @@ static int submit(struct cli *cli, const SubmitRequest *q, SubmitReply **out, st
         if (err->code != ERR_UNAVAILABLE || !cli->channel || clock_mono_ms() > until) {
             return -1;
         }
-        clock_sleep_ms(RETRY_EVERY_MS);
+        rpc_channel_wait(cli->channel, RETRY_EVERY_MS);
     }
     *out = (SubmitReply *)reply;
     return 0;
