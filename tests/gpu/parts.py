@@ -166,7 +166,7 @@ def cases(s):
         return s.cases
     layers = s.args.layers
     if s.sim:
-        s.cases = [Case(s, n, models.tiny(n), 16, 2, 3) for n in ("gpt2", "1b", "8b")]
+        s.cases = [Case(s, n, models.tiny(n), 16, 2, s.args.steps) for n in ("gpt2", "1b", "8b")]
     else:
         s.cases = [Case(s, "gpt2", models.GPT2, 1024, 32, 24), Case(s, "1b", models.llama_1b(), 4096, 4, 14),
                    Case(s, "8b", models.llama_8b(layers), 4096, 4, 12)]
