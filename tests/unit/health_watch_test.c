@@ -1,5 +1,6 @@
 /* tandem-node believes little of what it is told of its GPUs: the watch is a script here that says
  * what it is given, says nonsense, or nothing. */
+#include <limits.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +20,7 @@
 #include "plan/device_faults.h"
 #include "runtime/link/link.h"
 #include "runtime/node/health.h"
+#include "tests/deadline.h"
 
 struct told {
     int num_events, num_notes;
@@ -46,6 +48,15 @@ static void on_note(void *arg, const char *words)
     snprintf(told.note, sizeof told.note, "%s", words);
 }
 
+/* What was killed and wasn't gone at once: none runs on. */
+static void reap_all(void)
+{
+    deadline_begin(DEADLINE_S, "the end of a watch");
+    while (waitpid(-1, NULL, 0) > 0) {
+    }
+    deadline_end();
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -69,6 +80,7 @@ static int tear_down(void **state)
 {
     char command[128];
     (void)state;
+    reap_all();
     snprintf(command, sizeof command, "rm -rf %s", root);
     return system(command);
 }
@@ -120,15 +132,21 @@ static struct health *start(const char *script, const struct buf *bytes)
     return h;
 }
 
-static void hear_out(struct health *h)
+/* Takes what comes until the watch has ended, or enough was told. */
+static void hear(struct health *h, int num_events, int num_notes)
 {
-    int64_t until = clock_mono_ms() + 60000;
-    while (health_fd(h) >= 0) {
+    int64_t until = clock_mono_ms() + DEADLINE_S * 1000;
+    while (health_fd(h) >= 0 && (told.num_events < num_events || told.num_notes < num_notes)) {
         struct pollfd p = {.fd = health_fd(h), .events = POLLIN};
         assert_true(clock_mono_ms() < until);
         poll(&p, 1, 100);
         health_take(h);
     }
+}
+
+static void hear_out(struct health *h)
+{
+    hear(h, INT_MAX, INT_MAX);
 }
 
 #define SAY "#!/bin/sh\ncat \"$0.bytes\"\n"
@@ -158,6 +176,7 @@ static void what_is_heard_is_told_and_is_the_cause_of_a_death(void **state)
     add_event(&bytes, 3, DEVICE_XID, 13);
     add_event(&bytes, 3, DEVICE_SLOWED, 0);
     struct health *h = start(SAY_AND_STAY, &bytes);
+    hear(h, 4, 0);
     health_finish(h, true);
     assert_int_equal(told.num_events, 4);
     assert_int_equal(told.num_notes, 0);
@@ -180,6 +199,7 @@ static void what_is_none_of_its_business_is_left_out(void **state)
     }
     add_event(&bytes, 3, DEVICE_XID, 95); /* a fault doesn't drown in it */
     struct health *h = start(SAY_AND_STAY, &bytes);
+    hear(h, 201, 1);
     health_finish(h, true);
     assert_int_equal(told.num_events, 201);
     assert_int_equal(told.num_notes, 1);
@@ -197,6 +217,7 @@ static void nonsense_ends_the_watch_with_a_note(void **state)
         struct buf bytes = {0};
         buf_append(&bytes, cases[i], lens[i]);
         struct health *h = start(SAY_AND_STAY, &bytes);
+        hear_out(h);
         assert_int_equal(health_fd(h), -1);
         assert_non_null(strstr(told.note, "says nonsense"));
         assert_int_equal(told.num_notes, i + 1);
@@ -249,7 +270,6 @@ static void a_watch_that_dies_is_started_again_some_times(void **state)
         }
     }
     assert_non_null(strstr(told.note, "any more: tandem-probe ended by signal 11"));
-    usleep(5000);
     health_tick(h);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     health_finish(h, true);
@@ -262,13 +282,13 @@ static void a_watch_that_dies_is_started_again_some_times(void **state)
 static void a_watch_that_hangs_is_killed(void **state)
 {
     (void)state;
-    struct health *h = start("#!/bin/sh\nexec sleep 1000\n", NULL);
+    struct health *h = start("#!/bin/sh\nexec sleep 1000\n", NULL); /* beyond any deadline here */
     assert_true(health_fd(h) >= 0);
     assert_non_null(strstr(health_pins(h)[0].words, "the driver doesn't tell of it"));
     health_finish(h, true);
     assert_int_equal(health_fd(h), -1);
     health_free(h);
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* none is left */
+    reap_all(); /* none is left */
 }
 
 int main(void)
