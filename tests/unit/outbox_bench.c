@@ -169,7 +169,12 @@ int64_t last_on_disk(const struct bench *b, int64_t *first, size_t *num_segments
         struct journal_record r;
         want.segment = list[i];
         if (journal_read(fd, &want, &text, &len, NULL) != 0) {
-            continue; /* dropped, or begun, since */
+            char name[JOURNAL_NAME_MAX];
+            journal_name(name, list[i]);
+            if (faccessat(fd, name, F_OK, 0) != 0) {
+                *first = last = 0; /* dropped since, and so is all before it */
+            }
+            continue; /* or begun since */
         }
         while (journal_take_record(text, len, &at, &r, NULL) == 1) {
             assert_true(!last || r.seq == last + 1);

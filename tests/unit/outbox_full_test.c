@@ -171,6 +171,14 @@ static void a_disk_that_fills_behind_a_backlog_keeps_the_order(void **state)
     end(b);
 }
 
+static bool is_failing(struct outbox *o)
+{
+    pthread_mutex_lock(&o->lock);
+    bool failing = o->failing;
+    pthread_mutex_unlock(&o->lock);
+    return failing;
+}
+
 /* Memory is free again once the disk takes what lay there, though the controller is still away: the
  * ranks go on. On its return it hears all. */
 static void a_disk_with_room_again_takes_what_memory_held(void **state)
@@ -187,6 +195,7 @@ static void a_disk_with_room_again_takes_what_memory_held(void **state)
         put_steps(b, 100);
         assert_true(b->num_put < 100000);
     }
+    WAIT_UNTIL(is_failing(b->o), "a write that fails");
     limit_files(RLIM_INFINITY);
     WAIT_UNTIL(b->num_wakes > 0, "room in memory");
     assert_false(outbox_is_full(b->o));

@@ -1,8 +1,10 @@
 #include "tests/unit/rpc_fixture.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/fs.h"
 
@@ -152,6 +154,21 @@ void rpc_start_server(struct fixture *f, const char *listen)
         fail_msg("%s", err.text);
     }
     snprintf(f->target, sizeof f->target, "127.0.0.1:%d", server_port(f->server, 0));
+}
+
+int rpc_start_kept_server(struct fixture *f, char address[64])
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof sa;
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+    snprintf(address, 64, "127.0.0.1:%d", ntohs(sa.sin_port));
+    server_free(f->server);
+    rpc_start_server(f, address);
+    return fd;
 }
 
 int rpc_setup(void **state)

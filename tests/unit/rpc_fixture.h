@@ -16,7 +16,7 @@
 #include "proto/rpc_client.h"
 #include "server/rpc/server.h"
 
-enum { MAX_KEPT = 1024, WAIT_MS = 20000, HOLD_AT = 100000 };
+enum { MAX_KEPT = 1024, WAIT_MS = 60000, HOLD_AT = 100000 };
 
 struct fixture {
     struct server *server;
@@ -36,6 +36,9 @@ struct fixture {
 };
 
 void rpc_start_server(struct fixture *f, const char *listen);
+/* A server that can stop and come back: at an address that nobody else gets meanwhile, as a socket
+ * of ours is bound to it that doesn't listen. Returns that socket. */
+int rpc_start_kept_server(struct fixture *f, char address[64]);
 int rpc_setup(void **state);
 int rpc_teardown(void **state);
 void rpc_drop_watchers(struct fixture *f);

@@ -65,21 +65,19 @@ static void slow_reader_loses_messages_not_memory(void **state)
     WatchReply r = WATCH_REPLY__INIT;
     r.event = &e;
     struct call_packed *p = call_pack(&r.base);
-    int sent = 0;
-    while (call_send_packed(w, p)) {
+    int sent = 0, lost = 0;
+    while (lost < 11) { /* a buffer on the way may take one more in between */
+        lost += !call_send_packed(w, p);
         assert_true(++sent < 10000);
         assert_true(call_send_packed(q, p));
         assert_int_equal(rpc_recv_watch(quick, WAIT_MS, &err), 1);
     }
-    for (int i = 0; i < 10; i++) {
-        assert_false(call_send_packed(w, p));
-    }
-    assert_int_equal(call_dropped(w), 11);
+    assert_int_equal(call_dropped(w), lost);
     assert_int_equal(call_dropped(q), 0);
     assert_true(call_queued(w) <= CALL_QUEUE_MAX);
     /* What was taken arrives once the reader wakes up: the hello, and all that was sent. */
     call_finish(w);
-    for (int i = 0; i < sent + 1; i++) {
+    for (int i = 0; i < sent - lost + 1; i++) {
         assert_int_equal(rpc_recv_watch(slow, WAIT_MS, &err), 1);
     }
     assert_int_equal(rpc_recv_watch(slow, WAIT_MS, &err), 0);
