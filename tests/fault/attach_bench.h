@@ -12,7 +12,7 @@
 #include "server/rpc/server.h"
 
 #define MOST_UPS 4096
-#define WAIT_MS 60000
+#define WAIT_MS 240000
 
 /* What the controller has seen, and how it answers. */
 struct controller {

@@ -22,7 +22,7 @@
 #define STEPS 6
 #define STOPPED_MS 200
 /* Far above what a run takes, far below the deadline of collectives. */
-#define LIMIT_MS 60000
+#define LIMIT_MS 120000
 
 static const struct crew_layout layouts[] = {
     {.data = 1, .tensor = 1, .micro = 4},

@@ -12,7 +12,8 @@
  *   obey       waits for StopAtStep, says that it paused there and leaves
  *   find       rank 0 says an id for communicators, then another; rank 1 says one as well. When the
  *              one that rank 0 said first has come, as done
- *   meet       calls barriers until one fails, reports that and leaves with 1
+ *   meet [MS]  calls barriers until one fails, of which none waits longer than MS; reports that and
+ *              leaves with 1
  *   chat N     prints N numbered lines of 16 bytes, waits for a command, then as done
  *   eat        joins the cgroup whose file of processes EAT_PROCS names, and takes memory for ever
  *   train N    trains: says so, then N times a barrier and (rank 0) a step's report; then as done
@@ -31,7 +32,7 @@
 #include "runtime/comm/comm_host.h"
 #include "runtime/link/link.h"
 
-#define DEADLINE_MS 2000
+#define DEADLINE_MS 600000
 
 struct self {
     int32_t rank;
@@ -213,11 +214,13 @@ static int open_comm(struct self *s, int64_t deadline_ms, struct comm **out, str
                : -1;
 }
 
-static int meet(struct self *s)
+static int meet(struct self *s, const char *word)
 {
     struct comm *c;
     struct error err;
-    if (open_comm(s, DEADLINE_MS, &c, &err) != 0) {
+    int deadline_ms = DEADLINE_MS;
+    sscanf(word, "meet %d", &deadline_ms);
+    if (open_comm(s, deadline_ms, &c, &err) != 0) {
         send_fault(s, err.text, false);
         return 1;
     }
@@ -258,7 +261,7 @@ static int train(struct self *s, const char *words)
     if (sscanf(words, "train %d busy %d", &steps, &busy) < 2) {
         sscanf(words, "train %d slow %d %d %d %d", &steps, &slow[0], &ms[0], &slow[1], &ms[1]);
     }
-    if (open_comm(s, 600000, &c, &err) != 0) {
+    if (open_comm(s, DEADLINE_MS, &c, &err) != 0) {
         send_fault(s, err.text, false);
         return 1;
     }
@@ -360,11 +363,11 @@ static int behave(struct self *s, const char *word)
     if (strcmp(word, "hang") == 0 || strcmp(word, "stubborn") == 0) {
         hang(word[0] == 's');
     }
-    return strcmp(word, "brood") == 0  ? brood(s)
-           : strcmp(word, "obey") == 0 ? obey(s)
-           : strcmp(word, "find") == 0 ? find(s)
-           : strcmp(word, "meet") == 0 ? meet(s)
-                                       : done(s, 12, false);
+    return strcmp(word, "brood") == 0      ? brood(s)
+           : strcmp(word, "obey") == 0     ? obey(s)
+           : strcmp(word, "find") == 0     ? find(s)
+           : strncmp(word, "meet", 4) == 0 ? meet(s, word)
+                                           : done(s, 12, false);
 }
 
 int main(int argc, char **argv)
