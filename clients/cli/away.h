@@ -10,7 +10,7 @@ struct away {
     int64_t since_ms; /* 0 = it is there: set so by who hears it */
 };
 
-/* Waits a moment, or until the server is there, for the next attempt; false: that was long enough. */
+/* Waits a moment, or until the server is there; false: it was long enough, try no more. */
 bool away_wait(struct away *a, struct cli *cli, const struct error *err);
 
 #endif

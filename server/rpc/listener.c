@@ -15,7 +15,7 @@
 
 enum {
     BACKLOG = 511,
-    LEFTOVER_MS = 2000,
+    LEFTOVER_MS = 5000,
 };
 
 /* host of "host:port" or "[v6]:port" into out; the port, or -1. */

@@ -176,20 +176,26 @@ class Health(unittest.TestCase):
         wait_for("the last device", lambda: self.held_by(job) == [("box", 3)])
         self.cancel(job)
 
+    def die(self, job, rank, fault):
+        """At once for tandem-node, however long it takes here."""
+        words = [b"--job", str(job).encode()]
+        node = next(pid for pid, line in self.lines("tandem-node") if line[1:3] == words)
+        os.kill(node, signal.SIGSTOP)
+        os.kill(self.rank_pid(job, rank), signal.SIGKILL)
+        self.happens(fault)
+        os.kill(node, signal.SIGCONT)
+
     # The driver's word comes with the death, or just behind it: it is heard out.
     def test_a_gang_that_dies_of_a_gpu_says_so(self):
         job = self.submit("dies", max_restarts=3, first_backoff_s=0)
-        pid = self.rank_pid(job, 1)
-        os.kill(pid, signal.SIGKILL)
-        self.happens("1 xid 31")
+        self.die(job, 1, "1 xid 31")
         wait_for("a second attempt", lambda: self.s.get(job).attempt == 2)
         told = [e.message for e in self.s.get(job).events if e.kind == "state" and e.cause == "restart"]
         self.assertRegex(told[0], r"^GPU 1 of box \(rank 1\): XID 31: a page fault, most often by the "
                                   r"program's fault; rank 1: killed by signal 9")
         self.assertEqual(self.drained(), {})
         wait_for("it to run", lambda: self.s.state(job) == "JOB_RUNNING" and self.rank_pid(job, 0))
-        os.kill(self.rank_pid(job, 0), signal.SIGKILL)
-        self.happens("0 xid 48")
+        self.die(job, 0, "0 xid 48")
         wait_for("the drain", lambda: ("box", 0) in self.drained())
         wait_for("a third attempt", lambda: self.s.get(job).attempt == 3 and self.held_by(job))
         self.assertNotIn(("box", 0), self.held_by(job))
@@ -199,14 +205,14 @@ class Health(unittest.TestCase):
 
     def test_a_library_that_crashes_costs_no_rank(self):
         job = self.submit("calm")
-        self.assertEqual(len(self.watches()), 1)
+        wait_for("its watch", lambda: len(self.watches()) == 1)
         self.happens("0 crash 1")
         self.wait_event(job, "note", "the health of GPUs isn't looked at for a while: tandem-probe "
                                      "ended by ")
+        self.assertEqual(self.watches(), [])
         step = self.s.get(job).step
         wait_for("more steps", lambda: self.s.get(job).step > step + 10)
         self.assertEqual(self.s.get(job).attempt, 1)
-        self.assertEqual(self.watches(), [])
         self.cancel(job)
 
     # The library isn't so much as opened for a job on CPUs.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Processes of the real controller: how they end, what is told of it, and what becomes of them that
 won't end. The numbers in brackets are those of the scenarios that other job servers got wrong."""
+import contextlib
 import os
 import pathlib
 import resource
@@ -38,16 +39,17 @@ def children_of(parent):
             if p.name.isdigit() and stat_of(p.name)[1:2] == [str(parent)]]
 
 
+def comm_of(pid):
+    """"" = it is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def named(name):
     """Living processes of the test that call themselves so."""
-    found = []
-    for pid in processes(programs):
-        try:
-            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name:
-                found.append(pid)
-        except OSError:
-            pass
-    return found
+    return [pid for pid in processes(programs) if comm_of(pid) == name]
 
 
 def make_group():
@@ -128,8 +130,7 @@ class Cancel(ProcessCase):
             job = self.s.submit(self.s.spec("one", steps=1000, tags=["ms=50", "clean"]))
             self.run_to(job, 1)
             first, = group.glob("tandem-*-1")
-            comms = lambda: [pathlib.Path(f"/proc/{p}/comm").read_text().strip()
-                             for p in (first / "cgroup.procs").read_text().split()]
+            comms = lambda: [comm_of(p) for p in (first / "cgroup.procs").read_text().split()]
             wait_for("all", lambda: sorted(comms()) == ["sleep", "tandem-node", "tandem-rank"])
             os.kill(self.pid_of(job, "tandem-node"), signal.SIGKILL)
             wait_for("the next attempt", lambda: self.s.get(job).attempt == 2)
@@ -154,7 +155,7 @@ class Cancel(ProcessCase):
             node.write_text("#!/bin/sh\nexec sleep 1000\n")
             node.chmod(0o755)
             job = self.s.submit(self.s.spec("one"))
-            wait_for("its process", lambda: children_of(self.s.process.pid))
+            wait_for("its process", lambda: "sleep" in map(comm_of, children_of(self.s.process.pid)))
             self.assertEqual(self.s.state(job), "JOB_STARTING")
             self.cancel(job)
             self.s.wait_state(job, "CANCELLED")
@@ -162,7 +163,8 @@ class Cancel(ProcessCase):
             wait_for("no child", lambda: not children_of(self.s.process.pid))
         finally:
             for pid in children_of(self.s.process.pid):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             node.unlink()
             aside.rename(node)
 
@@ -240,9 +242,9 @@ class Ends(ProcessCase):
         self.check_alone()
 
     def test_a_killed_tandem_node_and_a_crash_spend_the_same_budget(self):
-        job = self.s.submit(self.s.spec("one", steps=1000, tags=["ms=20"], max_restarts=1,
+        job = self.s.submit(self.s.spec("one", tags=["gate=0"], max_restarts=1,
                                         first_backoff_s=0.05))
-        self.run_to(job, 1)
+        self.s.wait_state(job, "RUNNING")
         os.kill(self.pid_of(job, "tandem-node"), signal.SIGKILL)
         wait_for("the next attempt", lambda: self.s.get(job).attempt == 2 and
                  self.s.state(job) == "JOB_RUNNING")
@@ -284,7 +286,7 @@ class Logs(ProcessCase):
         for rank in range(2):
             self.assertIn(f"rank {rank}: stopped by Tandem with signal 15 (SIGTERM): cancelled by "
                           "dev", self.last_line(job, rank))
-        job = self.s.submit(self.s.spec("two", steps=1000, devices=2, tags=["ms=20", "say"],
+        job = self.s.submit(self.s.spec("two", steps=1000, devices=2, tags=["gate=2", "say"],
                                         max_restarts=0))
         self.run_to(job, 2)
         os.kill(self.pid_of(job, "tandem-rank"), signal.SIGKILL)
@@ -314,8 +316,9 @@ class Logs(ProcessCase):
 
     # (27) Someone moves or cuts the file under the reader, the controller goes away and comes back.
     def test_a_reader_outlives_a_log_that_is_cut_moved_or_gone(self):
-        job = self.s.submit(self.s.spec("one", steps=1000, tags=["ms=20", "say"]))
-        self.run_to(job, 50)  # more than is written between two looks at it
+        # More than is written behind the cut, until the reader has looked.
+        job = self.s.submit(self.s.spec("one", steps=1000, tags=["say", "gate=50", "gate=52"]))
+        self.run_to(job, 50)
         path = self.s.data / f"jobs/{job}/logs/attempt-1/rank-0.log"
         pieces = self.s.jobs.Logs(m.jobs.LogsRequest(job=str(job), rank=0, follow=True),
                                   timeout=DEADLINE)
@@ -323,6 +326,7 @@ class Logs(ProcessCase):
         self.assertTrue(first.data.startswith(b"step 1\n"))
         self.assertEqual(first.next_offset, len(first.data))
         os.truncate(path, 0)
+        self.s.allow(job, "gate-50")
         text = b""
         while b"[the log was cut short; this is it from its beginning]\nstep " not in text:
             text += next(pieces).data
@@ -338,13 +342,14 @@ class Logs(ProcessCase):
                       text.splitlines()[-1])
 
     def test_a_log_is_read_on_where_it_was_left_when_the_controller_restarts(self):
-        job = self.s.submit(self.s.spec("one", steps=60, tags=["ms=20", "say"]))
+        job = self.s.submit(self.s.spec("one", steps=60, tags=["gate=5", "say"]))
         self.run_to(job, 5)
         pieces = self.s.jobs.Logs(m.jobs.LogsRequest(job=str(job), rank=0, follow=True),
                                   timeout=DEADLINE)
         first = next(pieces)
         self.s.kill()
         self.s.start()
+        self.s.allow(job, "gate-5")
         rest = self.read(job, rank=0, follow=True, from_offset=first.next_offset)
         lines = (first.data + rest).decode().splitlines()
         self.assertEqual(lines[:60], [f"step {n}" for n in range(1, 61)])

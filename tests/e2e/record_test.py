@@ -8,7 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (BIN, Server, end_processes, link_programs, make_stubs, new_folder,
+from bench_of_programs import (BIN, DEADLINE, Server, end_processes, link_programs, make_stubs, new_folder,
                                wait_for)
 
 REPLAY = BIN / "tandem-replay"
@@ -33,7 +33,7 @@ def tearDownModule():
 
 def replay(number, after):
     return subprocess.run([REPLAY, records / f"record-{number}.log", records / f"record-{number}.db",
-                           after], capture_output=True, text=True, timeout=120)
+                           after], capture_output=True, text=True, timeout=DEADLINE)
 
 
 class Replayed(unittest.TestCase):
@@ -44,34 +44,35 @@ class Replayed(unittest.TestCase):
         self.assertEqual(server.submit(server.spec("first-0", steps=30), key="key-0"), first[0])
         for job in first:
             server.wait_state(job, "SUCCEEDED")
-        stays = server.submit(server.spec("stays", steps=100000, tags=["ms=2"]))
+        stays = server.submit(server.spec("stays", steps=10000000, tags=["ms=2"]))
         server.wait_state(stays, "RUNNING")
         server.kill()
 
         server.start()
-        wait_for("the gang to be attached again", lambda: server.get(stays).step > 0)
+        seen = server.get(stays).step
+        wait_for("the gang to be attached again", lambda: server.get(stays).step > seen)
         # A drain moves it; a device is left that it can go on with.
-        here = server.cluster.ListNodes(m.cluster.ListNodesRequest(), timeout=60).nodes[0].name
+        here = server.cluster.ListNodes(m.cluster.ListNodesRequest(), timeout=DEADLINE).nodes[0].name
         for device in range(3):
-            server.cluster.Drain(m.cluster.DrainRequest(node=here, device=device), timeout=60)
+            server.cluster.Drain(m.cluster.DrainRequest(node=here, device=device), timeout=DEADLINE)
         wait_for("it to run on the last device", lambda: server.holders()[3] == stays)
-        server.cluster.Undrain(m.cluster.DrainRequest(node=here), timeout=60)
+        server.cluster.Undrain(m.cluster.DrainRequest(node=here), timeout=DEADLINE)
         m.admin_rpc.AdminStub(server.channel).SetQuota(m.admin.SetQuotaRequest(
-            tenant="default", devices=2), timeout=60)
-        server.jobs.Cancel(ref(stays), timeout=60)
-        paused = server.submit(server.spec("paused", steps=100000, tags=["ms=2"]))
+            tenant="default", devices=2), timeout=DEADLINE)
+        server.jobs.Cancel(ref(stays), timeout=DEADLINE)
+        paused = server.submit(server.spec("paused", steps=10000000, tags=["ms=2"]))
         server.wait_state(paused, "RUNNING")
-        server.jobs.Pause(ref(paused), timeout=60)
+        server.jobs.Pause(ref(paused), timeout=DEADLINE)
         server.wait_state(paused, "PAUSED")
         server.wait_state(stays, "CANCELLED")
-        low = server.submit(server.spec("low", steps=100000, tags=["ms=2"], devices=4))
+        low = server.submit(server.spec("low", steps=10000000, tags=["ms=2"], devices=4))
         server.wait_state(low, "RUNNING")
         high = server.spec("high", steps=20, devices=2)
         high.priority = "high"
         server.wait_state(server.submit(high), "SUCCEEDED")
         wait_for("the victim's next attempt", lambda: server.get(low).attempt == 2)
         server.wait_state(low, "RUNNING")
-        server.jobs.Cancel(ref(low), timeout=60)
+        server.jobs.Cancel(ref(low), timeout=DEADLINE)
         server.wait_state(low, "CANCELLED")
         meets = server.submit(server.spec("meets", steps=5, tags=["id"], devices=2))
         server.wait_state(meets, "SUCCEEDED")

@@ -91,7 +91,7 @@ class Life(Case):
         self.assertEqual([r.metrics.step for r in rows], list(range(1, 21)))
 
     def test_a_gang_that_does_not_fit_waits_with_a_reason(self):
-        first = self.s.submit(self.s.spec("first", devices=4, tags=["ms=1000"]))
+        first = self.s.submit(self.s.spec("first", devices=4, tags=["gate=0"]))
         second = self.s.submit(self.s.spec("second", devices=4))
         self.s.wait_state(first, "RUNNING")
         why = self.s.jobs.Why(self.ref(second), timeout=DEADLINE)
@@ -199,9 +199,10 @@ class Durable(Case):
 
     # (4, 5) The gang trains on without the controller; what it had to say comes afterwards.
     def test_a_job_that_finishes_while_the_controller_is_down_is_not_run_again(self):
-        job = self.s.submit(self.s.spec("one", steps=30, tags=["ms=10"]))
-        wait_for("step 3", lambda: self.s.get(job).step >= 3)
+        job = self.s.submit(self.s.spec("one", steps=30, tags=["gate=3"]))
+        self.s.wait_step(job, 3)
         self.s.kill()
+        self.s.allow(job, "gate-3")
         log = self.s.data / f"jobs/{job}/logs/attempt-1/node.log"
         wait_for("the end", lambda: "attempt 1 ended: finished" in log.read_text())
         self.s.start()
@@ -211,10 +212,12 @@ class Durable(Case):
 
     # (2) Killed again and again, in whatever state the job is.
     def test_a_run_outlives_many_kills_of_the_controller(self):
-        job = self.s.submit(self.s.spec("one", steps=100, tags=["ms=10"], interval=10))
-        for n in range(12):
-            wait_for("progress", lambda: self.s.get(job).step > 5 * n or
-                     self.s.get(job).state == m.jobs.JOB_SUCCEEDED)
+        gates = [8 * n + 1 for n in range(11)]
+        job = self.s.submit(self.s.spec("one", steps=100, tags=[f"gate={n}" for n in gates],
+                                        interval=10))
+        for n in gates:
+            self.s.wait_step(job, max(n - 1, 1))
+            self.s.allow(job, f"gate-{n}")  # it may be there, or not yet, or go on
             self.s.kill()
             self.s.start()
         self.s.wait_state(job, "SUCCEEDED")
@@ -233,18 +236,19 @@ class Durable(Case):
 
     # A clean stop leaves gangs running too, and is quick.
     def test_running_gangs_go_on_through_a_clean_stop(self):
-        job = self.s.submit(self.s.spec("one", steps=60, tags=["ms=10"]))
-        wait_for("step 1", lambda: self.s.get(job).step >= 1)
+        job = self.s.submit(self.s.spec("one", steps=60, tags=["gate=1"]))
+        self.s.wait_step(job, 1)
         node = self.pid_of(job, "tandem-node")
         self.assertEqual(self.s.stop(), 0)
         self.assertIn(node, processes(programs))
+        self.s.allow(job, "gate-1")
         self.s.start()
         self.s.wait_state(job, "SUCCEEDED")
         self.assertEqual(self.s.curve(job), want(60))
 
     # (3) One unreadable row.
     def test_a_damaged_spec_is_quarantined_and_the_server_boots(self):
-        held = self.s.submit(self.s.spec("bad", devices=1, steps=5, tags=["ms=1000"]))
+        held = self.s.submit(self.s.spec("bad", devices=1, steps=5, tags=["gate=1"]))
         self.s.wait_state(held, "RUNNING")
         self.s.kill()
         import sqlite3
@@ -259,6 +263,15 @@ class Durable(Case):
         self.assertIn("quarantined", (self.folder / "tandemd.log").read_text())
         self.s.wait_state(self.s.submit(self.s.spec("good")), "SUCCEEDED")
 
+    def answer_once(self, listener):
+        """Until somebody who isn't this process has knocked."""
+        own = True
+        while own:
+            with listener.accept()[0] as end:
+                pid = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                own = int.from_bytes(pid[:4], sys.byteorder) == os.getpid()
+        listener.shutdown(socket.SHUT_RDWR)
+
     # A child that the killed server was just starting holds its socket for a moment.
     def test_a_socket_that_is_answered_for_a_moment_longer_is_no_server(self):
         self.s.kill()
@@ -267,10 +280,10 @@ class Durable(Case):
         with socket.socket(socket.AF_UNIX) as leftover:
             leftover.bind(str(path))
             leftover.listen(64)
-            holder = threading.Timer(0.5, leftover.close)
-            holder.start()
+            knocked = threading.Thread(target=self.answer_once, args=(leftover,))
+            knocked.start()
             self.s.start()
-            holder.join()
+            knocked.join()
             self.s.wait_state(self.s.submit(self.s.spec("one", steps=3)), "SUCCEEDED")
 
     def test_a_second_server_on_the_same_folder_is_refused_in_words(self):
@@ -319,9 +332,12 @@ class Durable(Case):
     # (35) A watcher that doesn't read loses samples and is told so; others notice nothing.
     def test_a_watcher_that_does_not_read_is_told_what_it_lost(self):
         steps = 60000
-        job = self.s.submit(self.s.spec("one", steps=steps, tags=["wait=1500"]))
+        job = self.s.submit(self.s.spec("one", steps=steps, tags=["gate=0"]))
         slow = self.s.runs.WatchMetrics(m.runs.WatchMetricsRequest(job=str(job)),
                                         timeout=4 * DEADLINE)
+        slow.initial_metadata()  # it is open from here on
+        self.s.wait_state(job, "RUNNING")
+        self.s.allow(job, "gate-0")
         quick = self.s.jobs.Watch(m.jobs.WatchRequest(job=str(job), metrics=False),
                                   timeout=4 * DEADLINE)
         seen = [r.event.to for r in quick if r.HasField("event")]
@@ -353,7 +369,7 @@ class Durable(Case):
             self.s.data = mount / "data"
             self.s.start()
             job = self.s.submit(self.s.spec("one", steps=200, tags=["ms=10"]))
-            wait_for("step 3", lambda: self.s.get(job).step >= 3)
+            self.s.wait_step(job, 3)
             with open(mount / "ballast", "wb", buffering=0) as f:
                 try:
                     while True:
@@ -398,9 +414,10 @@ class Death(Case):
 
     # (8, 21) tandem-node itself is killed: the ranks go with it, then the job runs again.
     def test_a_killed_tandem_node_costs_one_restart(self):
-        job = self.s.submit(self.s.spec("one", steps=40, tags=["ms=10"], interval=5, devices=2))
-        wait_for("step 12", lambda: self.s.get(job).step >= 12)
+        job = self.s.submit(self.s.spec("one", steps=40, tags=["gate=12"], interval=5, devices=2))
+        self.s.wait_step(job, 12)
         os.kill(self.pid_of(job, "tandem-node"), signal.SIGKILL)
+        self.s.allow(job, "gate-12")
         self.s.wait_state(job, "SUCCEEDED")
         got = self.s.get(job)
         self.assertEqual((got.attempt, got.restarts), (2, 1))
@@ -408,7 +425,7 @@ class Death(Case):
 
     # (26) A crash loop ends, with the cause.
     def test_a_crash_loop_spends_its_budget_and_fails_with_the_cause(self):
-        spec = self.s.spec("one", steps=40, tags=["ms=1000"], max_restarts=2)
+        spec = self.s.spec("one", steps=40, tags=["gate=0"], max_restarts=2)
         job = self.s.submit(spec)
         for attempt in range(1, 4):
             wait_for(f"attempt {attempt}",
@@ -440,7 +457,7 @@ class Death(Case):
         self.s.jobs.Cancel(self.ref(job), timeout=DEADLINE)
         self.s.wait_state(job, "CANCELLED")
         wait_for("no process", lambda: set(processes(programs)) == {self.s.process.pid})
-        self.assertEqual(self.s.holders(), [0] * 4)
+        wait_for("free devices", lambda: self.s.holders() == [0] * 4)
 
     # (27) A child that holds stdout open doesn't hold the job.
     def test_a_child_that_holds_stdout_does_not_hold_the_job(self):

@@ -114,9 +114,13 @@ class Watchers(unittest.TestCase):
     def test_that_do_not_read(self):
         steps = 20000
         before = rss()
-        job = self.submit("slow", steps=steps, tags=["wait=1500"])
+        job = self.submit("slow", steps=steps, tags=["gate=0"])
         metrics = m.runs.WatchMetricsRequest(job=str(job))
         slow = [server.runs.WatchMetrics(metrics, timeout=4 * DEADLINE) for _ in range(200)]
+        for stream in slow:
+            stream.initial_metadata()  # it is open from here on
+        server.wait_state(job, "RUNNING")
+        server.allow(job, "gate-0")
         reader = server.jobs.Watch(m.jobs.WatchRequest(job=str(job), metrics=False),
                                    timeout=4 * DEADLINE)
         moves = [r.event.to for r in reader if r.HasField("event")]
