@@ -6,10 +6,12 @@
 #include "plan/launches_parts.h"
 
 struct playing {
-    struct kernel_table *table;
+    struct kernel_table *table; /* NULL: its times alone are asked for */
+    const struct kernel_rates *rates;
     const Plan *plan;
     size_t room, next;             /* of rows; where the last one was found, and one */
     bool counts;                   /* the second time */
+    double began;                  /* where that began on the compute stream */
     double at[NUM_LAUNCH_STREAMS]; /* when each stream is done with what it has */
     double *marks;                 /* by number */
     double host_s, waited_s;
@@ -89,22 +91,22 @@ static void play(void *arg, const struct launch *l)
         *at = until > *at ? until : *at;
         return;
     }
-    double seconds = kernel_time(&p->table->rates, p->plan, l, &bound);
-    const struct kernel_rates *r = &p->table->rates;
+    const struct kernel_rates *r = p->rates;
+    double seconds = kernel_time(r, p->plan, l, &bound);
     *at += seconds;
     p->host_s += l->graph ? r->graph_s : 0;
     p->host_s += l->captured ? 0 : l->num_kernels * r->call_s;
-    if (p->counts) {
+    if (p->counts && p->table) {
         count(p, l, seconds, bound);
     }
 }
 
 /* The host is a step ahead, so it is waited for only where it is slower than the device. */
-static void finish(struct kernel_table *t, const struct playing *p, double began)
+static void finish(struct kernel_table *t, const struct playing *p)
 {
     const TrainingSpec *spec = p->plan->spec->training;
     double tokens = (double)spec->global_batch_size * (double)spec->seq_len;
-    t->device_s = p->at[LAUNCH_COMPUTE] - began;
+    t->device_s = p->at[LAUNCH_COMPUTE] - p->began;
     t->host_s = p->host_s;
     t->step_s = t->host_s > t->device_s ? t->host_s : t->device_s;
     t->totals[LAUNCH_KIND_IDLE].seconds = p->waited_s + t->step_s - t->device_s;
@@ -116,6 +118,20 @@ static void finish(struct kernel_table *t, const struct playing *p, double began
              (double)p->plan->mesh->num_ranks;
 }
 
+static int play_two_steps(struct playing *p, struct error *err)
+{
+    size_t num_buckets = p->plan->n_stages > 0 ? p->plan->stages[0]->n_buckets : 0;
+    p->marks = calloc(LAUNCH_MARK_GATHERED + num_buckets, sizeof *p->marks);
+    ASSERT(p->marks);
+    int rc = launches_each(p->plan, play, p, err);
+    p->began = p->at[LAUNCH_COMPUTE];
+    p->counts = true;
+    p->host_s = p->waited_s = 0;
+    rc = rc == 0 ? launches_each(p->plan, play, p, err) : rc;
+    free(p->marks);
+    return rc;
+}
+
 int kernel_table_new(struct kernel_table **out, const Plan *plan, const ClusterSpec *cluster,
                      enum kernel_attention attention, struct error *err)
 {
@@ -124,23 +140,27 @@ int kernel_table_new(struct kernel_table **out, const Plan *plan, const ClusterS
         return -1;
     }
     struct kernel_table *t = calloc(1, sizeof *t);
-    struct playing p = {.table = t, .plan = plan};
-    size_t num_buckets = plan->n_stages > 0 ? plan->stages[0]->n_buckets : 0;
-    p.marks = calloc(LAUNCH_MARK_GATHERED + num_buckets, sizeof *p.marks);
-    ASSERT(t && p.marks);
+    ASSERT(t);
     t->rates = rates;
-    int rc = launches_each(plan, play, &p, err);
-    double began = p.at[LAUNCH_COMPUTE];
-    p.counts = true;
-    p.host_s = p.waited_s = 0;
-    rc = rc == 0 ? launches_each(plan, play, &p, err) : rc;
-    free(p.marks);
-    if (rc != 0) {
+    struct playing p = {.table = t, .rates = &t->rates, .plan = plan};
+    if (play_two_steps(&p, err) != 0) {
         kernel_table_free(t);
         return -1;
     }
-    finish(t, &p, began);
+    finish(t, &p);
     *out = t;
+    return 0;
+}
+
+int kernel_seconds(const Plan *plan, const struct kernel_rates *rates, double *device_s,
+                   double *host_s, struct error *err)
+{
+    struct playing p = {.rates = rates, .plan = plan};
+    if (play_two_steps(&p, err) != 0) {
+        return -1;
+    }
+    *device_s = p.at[LAUNCH_COMPUTE] - p.began;
+    *host_s = p.host_s;
     return 0;
 }
 

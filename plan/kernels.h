@@ -38,4 +38,8 @@ int kernel_table_new(struct kernel_table **out, const Plan *plan, const ClusterS
                      enum kernel_attention attention, struct error *err);
 void kernel_table_free(struct kernel_table *t);
 
+/* device_s and host_s of that alone, with rates that were found for the plan. */
+int kernel_seconds(const Plan *plan, const struct kernel_rates *rates, double *device_s,
+                   double *host_s, struct error *err);
+
 #endif

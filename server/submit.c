@@ -9,6 +9,7 @@
 #include "plan/cluster.h"
 #include "plan/plan.h"
 #include "plan/spec_check.h"
+#include "plan/step_time.h"
 #include "proto/text.h"
 #include "server/allowed.h"
 #include "server/attempts.h"
@@ -312,10 +313,26 @@ int submit_on_request(void *controller, struct mail *m, struct error *err)
 
 /* ---- Plans.Plan ---- */
 
+/* The time of a step as `tandem plan` tells it; on the owner thread by formula, since launches are
+ * many. */
+static void set_step_time(RankedPlan *ranked, const ClusterSpec *cluster, bool is_owner)
+{
+    const Plan *plan = ranked->plan;
+    struct step_time time = is_owner ? step_time_by_formula(plan) : step_time_find(plan, cluster);
+    ranked->step_s = time.step_s;
+    ranked->has_step_s = time.step_s > 0;
+    if (is_owner && strcmp(plan->backend, "cuda") == 0 && plan->n_unbuilt == 0) {
+        char *text;
+        msg_printf(&text, "step_s is by formula, not by launches, until this host's peak is "
+                          "measured");
+        msg_push(&ranked->summary->notes, &ranked->summary->n_notes, text);
+    }
+}
+
 /* A plan of 131,072 ranks takes half a second. So it is made on the probe thread, where the owner
  * changes nothing of what it is made from. */
 static PlanReply *make_plan(PlanRequest *r, const ProbeReply *facts, const struct topology *t,
-                            struct error *err)
+                            bool is_owner, struct error *err)
 {
     if (r->cluster && cluster_check("cluster", r->cluster, err) != 0) {
         return NULL;
@@ -337,8 +354,7 @@ static PlanReply *make_plan(PlanRequest *r, const ProbeReply *facts, const struc
         RankedPlan *ranked = msg_new(&ranked_plan__descriptor);
         ranked->summary = plan_summary(plan);
         ranked->plan = plan;
-        ranked->step_s = plan_step_seconds(plan);
-        ranked->has_step_s = ranked->step_s > 0;
+        set_step_time(ranked, in.cluster, is_owner);
         reply = msg_new(&plan_reply__descriptor);
         msg_push(&reply->plans, &reply->n_plans, ranked);
     }
@@ -349,7 +365,8 @@ static PlanReply *make_plan(PlanRequest *r, const ProbeReply *facts, const struc
 
 static int plan_work(struct probe_mail *m)
 {
-    PlanReply *reply = make_plan((PlanRequest *)m->mail.message, m->reply, m->topology, &m->error);
+    PlanReply *reply =
+        make_plan((PlanRequest *)m->mail.message, m->reply, m->topology, false, &m->error);
     m->result = reply ? &reply->base : NULL;
     return reply ? 0 : -1;
 }
@@ -365,7 +382,7 @@ static int on_plan_probed(void *controller, struct mail *base, struct error *err
     m->result = NULL;
     if (!reply) {
         PlanReply *made =
-            make_plan((PlanRequest *)base->message, m->reply, controller_topology(c), err);
+            make_plan((PlanRequest *)base->message, m->reply, controller_topology(c), true, err);
         if (!made) {
             return -1;
         }

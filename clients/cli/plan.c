@@ -16,6 +16,7 @@
 #include "plan/cluster.h"
 #include "plan/plan.h"
 #include "plan/spec_check.h"
+#include "plan/step_time.h"
 
 /* All that one call holds. */
 struct planning {
@@ -25,12 +26,11 @@ struct planning {
     struct spec_unbuilt unbuilt;
     Plan *plan;
     PlanSummary *summary;
-    struct kernel_table *table; /* of a plan on GPUs, where it can be run; NULL = none */
+    struct step_time time;
 };
 
 static void planning_free(struct planning *p)
 {
-    kernel_table_free(p->table);
     if (p->summary) {
         plan_summary__free_unpacked(p->summary, NULL);
     }
@@ -111,25 +111,20 @@ static int make_plan(struct planning *p, const char *file, const char *cluster_f
         return -1;
     }
     p->summary = plan_summary(p->plan);
-    if (strcmp(p->plan->backend, "cuda") == 0 && p->plan->n_unbuilt == 0) {
-        struct error why; /* a device whose figures aren't known: the formula's time, then */
-        if (kernel_table_new(&p->table, p->plan, p->cluster, KERNEL_ATTENTION_OWN, &why) != 0) {
-            p->table = NULL;
-        }
-    }
+    p->time = step_time_find(p->plan, p->cluster);
     return 0;
 }
 
 /* ---- as a message ---- */
 
-/* The server's, but for the time of a step: its kernels' where there is a table of them. */
+/* The server's. */
 static void print_message(const struct cli *cli, const struct planning *p)
 {
     RankedPlan ranked = RANKED_PLAN__INIT, *list[] = {&ranked};
     PlanReply reply = PLAN_REPLY__INIT;
     ranked.plan = p->plan;
     ranked.summary = p->summary;
-    ranked.step_s = p->table ? p->table->step_s : plan_step_seconds(p->plan);
+    ranked.step_s = p->time.step_s;
     ranked.has_step_s = ranked.step_s > 0;
     reply.n_plans = 1;
     reply.plans = list;
@@ -203,7 +198,7 @@ static int run(struct cli *cli, int argc, char **argv)
     if (rc == 0 && kernels) {
         rc = print_kernels(cli, &p, attention, &err);
     } else if (rc == 0 && page) {
-        plan_print(p.plan, p.summary, p.cluster, p.table);
+        plan_print(p.plan, p.summary, p.cluster, &p.time);
     } else if (rc == 0) {
         print_message(cli, &p);
     }

@@ -114,14 +114,14 @@ static void print_cost(const CostEstimate *c)
     }
 }
 
-static void print_compute(const Plan *plan, const struct kernel_table *table)
+static void print_compute(const Plan *plan, const struct step_time *time)
 {
     const TrainingSpec *t = plan->spec->training;
     char a[HUMAN_MAX], b[HUMAN_MAX], c[HUMAN_MAX];
     double step = plan->flops_per_token * (double)t->global_batch_size * (double)t->seq_len;
     printf("compute    %s a token, %s a step\n", human_metric(a, plan->flops_per_token, "FLOP"),
            human_metric(b, step, "FLOP"));
-    double formula_s = plan_step_seconds(plan), step_s = table ? table->step_s : formula_s;
+    double step_s = time->step_s;
     if (step_s <= 0) {
         return;
     }
@@ -129,16 +129,13 @@ static void print_compute(const Plan *plan, const struct kernel_table *table)
     printf("time       about %s a step, %s tokens/s, %s in all (a prediction%s)\n",
            time_words(a, step_s), human_count(c, tokens / step_s),
            time_words(b, step_s * (double)plan->total_steps),
-           table ? " launch by launch; --kernels lists them"
-                 : " by formula, at an assumed share of the peak");
-    printf(INDENT "MFU %.0f %% of %s/s a rank\n",
-           100 * (table        ? table->mfu
-                  : plan->cost ? plan->cost->mfu
-                               : PLAN_ASSUMED_MFU),
+           time->by_launches ? " launch by launch; --kernels lists them"
+                             : " by formula, at an assumed share of the peak");
+    printf(INDENT "MFU %.0f %% of %s/s a rank\n", 100 * time->mfu,
            human_metric(c, plan->peak_flops, "FLOP"));
-    if (table && plan->cost) {
+    if (time->by_launches && plan->cost) {
         printf(INDENT "by formula, at an assumed share of the peak, %s:\n",
-               time_words(a, formula_s));
+               time_words(a, plan_step_seconds(plan)));
     }
     if (plan->cost) {
         print_cost(plan->cost);
@@ -238,14 +235,14 @@ static void print_steps(const Plan *plan)
 }
 
 void plan_print(const Plan *plan, const PlanSummary *summary, const ClusterSpec *cluster,
-                const struct kernel_table *table)
+                const struct step_time *time)
 {
     print_model(plan, summary);
     print_layout(plan, summary);
     print_placement(plan);
     print_mesh(plan, cluster);
     print_batch(plan);
-    print_compute(plan, table);
+    print_compute(plan, time);
     print_memory(plan, cluster);
     print_steps(plan);
     print_lines("notes      ", plan->notes, plan->n_notes);

@@ -2,10 +2,9 @@
 #ifndef TANDEM_CLIENTS_CLI_PLAN_PRINT_H
 #define TANDEM_CLIENTS_CLI_PLAN_PRINT_H
 
-#include "plan/kernels.h"
+#include "plan/step_time.h"
 
-/* table: its launches, where they can be predicted; NULL: the time is the formula's. */
 void plan_print(const Plan *plan, const PlanSummary *summary, const ClusterSpec *cluster,
-                const struct kernel_table *table);
+                const struct step_time *time);
 
 #endif

@@ -5,6 +5,7 @@ target_link_options(launches_test PRIVATE
 set_tests_properties(launches_test PROPERTIES TIMEOUT 600)
 tandem_test(plan_kernels_test "${CMAKE_SOURCE_DIR}/tests/unit/plan_kernels_test.c;\
 ${CMAKE_SOURCE_DIR}/tests/unit/plan_case.c" tandem_plan)
+target_link_options(plan_kernels_test PRIVATE LINKER:--wrap=kernel_time)
 # How many kernels each call is, on the simulator (after cusim.cmake). As many with sanitizers.
 if(TARGET tandem_cuda_plain)
   tandem_test(launch_kernels_test "${CMAKE_SOURCE_DIR}/tests/unit/launch_kernels_test.c;\

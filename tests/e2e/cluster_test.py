@@ -373,6 +373,42 @@ class Hosts(ClusterCase):
                     "cuda waits for them"] if backend == "cpu" else [])
                 self.s.wait_state(job, "SUCCEEDED")
 
+    # One predictor for both: a step's launches, of few of its many micro-batches. Only while the host
+    # is measured, which a server that is just started does, it is the formula, and said.
+    def test_the_server_predicts_a_step_as_the_command_line_does(self):
+        held = programs_with_held_probe(self.folder / "bin")
+        (held / "found").write_text("dgx")
+        (held / "hold").touch()
+        self.look("dgx", bin_dir=held)
+        spec = self.spec("step", steps=5, devices=2)
+        spec.resources.backend, spec.training.global_batch_size = "cuda", 80
+        job = {"name": "step", "model": {"path": spec.model.path},
+               "data": {"order": "sequential", "train": [
+                   {"path": spec.data.train[0].path, "format": "u16", "window": "T+1"}]},
+               "training": {"steps": 5, "seq_len": 32, "global_batch_size": 80},
+               "parallel": {"data": 2}, "resources": {"backend": "cuda"}}
+        (self.folder / "job.yaml").write_text(json.dumps(job))
+        r = subprocess.run([BIN / "tandem", "plan", self.folder / "job.yaml", "--cluster", self.file,
+                            "-o", "json"], capture_output=True, text=True, timeout=DEADLINE)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        by_launches = json.loads(r.stdout)["plans"][0]["step_s"]
+        plans = m.plans_rpc.PlansStub(self.s.channel)
+        formula_s = json.loads(r.stdout)["plans"][0]["plan"]["cost"]["step_s"]
+
+        def ask():
+            reply = plans.Plan(m.plans.PlanRequest(spec=spec), timeout=DEADLINE).plans[0]
+            return reply.step_s, any("step_s is by formula" in n for n in reply.summary.notes)
+
+        try:
+            wait_for("the host to be measured", (held / "held").exists)
+            self.assertEqual(ask(), (formula_s, True))
+        finally:
+            (held / "held").unlink(missing_ok=True)
+        wait_for("the host's peak", lambda: not ask()[1])
+        step_s = ask()[0]
+        self.assertAlmostEqual(step_s / by_launches, 1, delta=1e-9)
+        self.assertGreater(abs(step_s / formula_s - 1), 0.01, "the two can't be told apart")
+
     # What somebody drained comes back: it is waited for, and submit says so.
     def test_drained_gpus_are_waited_for(self):
         here = self.look("dgx")

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "plan/kernels.h"
+#include "plan/step_time.h"
 #include "plan_fixture.h"
 
 static void on(const char *type, int num, int64_t seq_len, int64_t micro, int64_t micro_batches)
@@ -193,6 +194,94 @@ static void what_overlap_does_not_hide_is_idle(void **state)
     assert_true(near(device[0], device[1]));
 }
 
+/* Linked with --wrap: the launches that are played through. */
+static int64_t num_played;
+double __real_kernel_time(const struct kernel_rates *r, const Plan *plan, const struct launch *l,
+                          enum kernel_bound *bound);
+double __wrap_kernel_time(const struct kernel_rates *r, const Plan *plan, const struct launch *l,
+                          enum kernel_bound *bound);
+
+double __wrap_kernel_time(const struct kernel_rates *r, const Plan *plan, const struct launch *l,
+                          enum kernel_bound *bound)
+{
+    num_played++;
+    return __real_kernel_time(r, plan, l, bound);
+}
+
+/* Of a step of so many micro-batches: told from few, as if all had been played through. slow: so
+ * many times the links' time. */
+static void check_step_time(int64_t micro_batches, double slow)
+{
+    c->training.global_batch_size = c->layout.data * c->training.micro_batch_size * micro_batches;
+    Plan *p = plan_case_build(c);
+    for (size_t g = 0; g < p->n_groups; g++) {
+        p->groups[g]->bytes_per_s /= slow;
+    }
+    struct kernel_table *t = table_of(p, KERNEL_ATTENTION_OWN);
+    struct step_time time = step_time_find(p, &c->cluster);
+    assert_true(time.by_launches);
+    assert_true(near(time.step_s, t->step_s));
+    assert_true(near(time.mfu, t->mfu));
+    kernel_table_free(t);
+    plan__free_unpacked(p, NULL);
+}
+
+static void a_step_of_many_micro_batches_is_told_from_few(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 16; i++) {
+        int64_t tensor = i / 4 % 2 + 1;
+        gpt2_124m("h100", 4 / (int)tensor, 50304);
+        c->layout.tensor = tensor;
+        c->layout.sequence_parallel = tensor > 1;
+        c->layout.zero_stage = i % 4;
+        c->training.seq_len = i < 8 ? 1024 : 64; /* the host is slower, then */
+        for (int64_t m = 1; m < 12; m++) {
+            check_step_time(m, m % 2 ? 1 : 300);
+        }
+        check_step_time(40, 1);
+        check_step_time(41, 100);
+    }
+}
+
+static void a_step_time_takes_no_longer_for_more_micro_batches(void **state)
+{
+    (void)state;
+    const int64_t micro_batches[] = {8, 16384};
+    int64_t played[2];
+    for (int i = 0; i < 2; i++) {
+        llama_3_8b("h200", 8, 3);
+        c->training.global_batch_size = 8 * micro_batches[i];
+        Plan *p = plan_case_build(c);
+        num_played = 0;
+        assert_true(step_time_find(p, &c->cluster).by_launches);
+        played[i] = num_played;
+        plan__free_unpacked(p, NULL);
+    }
+    assert_int_equal(played[0], played[1]);
+}
+
+/* CPU devices, what can't be run yet and models of too many layers have the formula's. */
+static void other_steps_are_told_by_formula(void **state)
+{
+    (void)state;
+    struct spec_unbuilt unbuilt = {0};
+    c->input.unbuilt = &unbuilt;
+    for (int i = 0; i < 4; i++) {
+        if (i > 0) {
+            gpt2_124m("h100", 2, 50304);
+            c->layout.pipeline = i == 2 ? 2 : 1;
+            c->config.num_hidden_layers = i == 3 ? STEP_TIME_MAX_LAYERS + 1 : 12;
+        }
+        Plan *p = plan_case_build(c);
+        struct step_time time = step_time_find(p, &c->cluster);
+        assert_true(time.by_launches == (i == 1));
+        assert_true((time.step_s == plan_step_seconds(p)) == (i != 1));
+        assert_true(time.step_s > 0 && time.mfu > 0);
+        plan__free_unpacked(p, NULL);
+    }
+}
+
 static void refused(const char *part)
 {
     struct kernel_table *t = NULL;
@@ -233,6 +322,9 @@ int main(void)
         T(tiles_waves_and_short_sums_cost),
         T(better_kernels_are_faster_and_odd_vocabularies_not_slower),
         T(what_overlap_does_not_hide_is_idle),
+        T(a_step_of_many_micro_batches_is_told_from_few),
+        T(a_step_time_takes_no_longer_for_more_micro_batches),
+        T(other_steps_are_told_by_formula),
         T(what_is_not_known_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
