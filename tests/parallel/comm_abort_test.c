@@ -136,7 +136,7 @@ static void a_call_that_was_done_at_the_deadline_is_done_for_all(void **state)
 {
     (void)state;
     memset(&seen, 0, sizeof seen);
-    gang_run_threads(2, 0, 300, come_late, NULL);
+    gang_run_threads_until(2, (int64_t[]){300, 1000 * DEADLINE_S}, come_late, NULL);
 }
 
 int main(void)

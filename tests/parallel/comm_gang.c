@@ -18,6 +18,7 @@
 
 /* For all that a body does. */
 #define LEAVE_S 600
+#define LONG_MS (1000 * LEAVE_S)
 
 static int call_now(struct device *dev, struct stream *s, device_call_fn fn, const void *args,
                     size_t bytes, struct error *err)
@@ -66,15 +67,15 @@ static void *thread_main(void *p)
     return NULL;
 }
 
-void gang_run_threads(int32_t size, size_t area_bytes, int64_t deadline_ms, gang_body body,
-                      void *arg)
+static void run_threads(int32_t size, size_t area_bytes, const int64_t *deadlines_ms,
+                        gang_body body, void *arg)
 {
     int fd;
     assert_int_equal(comm_host_segment_new(size, area_bytes, &fd, NULL), 0);
     struct thread_arg *threads = calloc((size_t)size, sizeof *threads);
     for (int32_t i = 0; i < size; i++) {
         threads[i].rank = (struct gang_rank){
-            .rank = i, .size = size, .fd = fd, .deadline_ms = deadline_ms, .arg = arg};
+            .rank = i, .size = size, .fd = fd, .deadline_ms = deadlines_ms[i], .arg = arg};
         threads[i].body = body;
         assert_int_equal(pthread_create(&threads[i].thread, NULL, thread_main, &threads[i]), 0);
     }
@@ -93,7 +94,23 @@ void gang_run_threads(int32_t size, size_t area_bytes, int64_t deadline_ms, gang
     assert_int_equal(num_wrong, 0);
 }
 
-void gang_start(int32_t size, int fd, int64_t deadline_ms, gang_body body, void *arg, pid_t *pids)
+void gang_run_threads(int32_t size, size_t area_bytes, int64_t deadline_ms, gang_body body,
+                      void *arg)
+{
+    int64_t deadlines_ms[COMM_HOST_MAX_RANKS];
+    for (int32_t i = 0; i < size; i++) {
+        deadlines_ms[i] = deadline_ms;
+    }
+    run_threads(size, area_bytes, deadlines_ms, body, arg);
+}
+
+void gang_run_threads_until(int32_t size, const int64_t *deadlines_ms, gang_body body, void *arg)
+{
+    run_threads(size, 0, deadlines_ms, body, arg);
+}
+
+static void start(int32_t size, int fd, const int64_t deadlines_ms[2], gang_body body, void *arg,
+                  pid_t *pids)
 {
     fflush(NULL);
     for (int32_t i = 0; i < size; i++) {
@@ -102,7 +119,7 @@ void gang_start(int32_t size, int fd, int64_t deadline_ms, gang_body body, void 
         if (pids[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             struct gang_rank r = {
-                .rank = i, .size = size, .fd = fd, .deadline_ms = deadline_ms, .arg = arg};
+                .rank = i, .size = size, .fd = fd, .deadline_ms = deadlines_ms[i > 0], .arg = arg};
             rank_run_body(&r, body);
             if (r.why[0]) {
                 fprintf(stderr, "rank %d of %d: %s\n", (int)i, (int)size, r.why);
@@ -110,6 +127,17 @@ void gang_start(int32_t size, int fd, int64_t deadline_ms, gang_body body, void 
             _exit(r.why[0] != 0);
         }
     }
+}
+
+void gang_start(int32_t size, int fd, int64_t deadline_ms, gang_body body, void *arg, pid_t *pids)
+{
+    start(size, fd, (int64_t[]){deadline_ms, deadline_ms}, body, arg, pids);
+}
+
+void gang_start_until(int32_t size, int fd, int64_t deadline_ms, gang_body body, void *arg,
+                      pid_t *pids)
+{
+    start(size, fd, (int64_t[]){deadline_ms, LONG_MS}, body, arg, pids);
 }
 
 int gang_wait(pid_t pid, int32_t rank)

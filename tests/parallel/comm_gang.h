@@ -34,6 +34,9 @@ typedef void (*gang_body)(struct gang_rank *r);
  * found. */
 void gang_run_threads(int32_t size, size_t area_bytes, int64_t deadline_ms, gang_body body,
                       void *arg);
+/* Each with a deadline of its own: who has a short one finds who is missing, though another may
+ * have been stopped for a while. */
+void gang_run_threads_until(int32_t size, const int64_t *deadlines_ms, gang_body body, void *arg);
 /* The same as processes. */
 void gang_run_processes(int32_t size, size_t area_bytes, int64_t deadline_ms, gang_body body,
                         void *arg);
@@ -41,6 +44,9 @@ void gang_run_processes(int32_t size, size_t area_bytes, int64_t deadline_ms, ga
 /* Processes that the test itself ends: starts them; pids [size]. A body that finds something wrong
  * exits with 1. They die with this process. */
 void gang_start(int32_t size, int fd, int64_t deadline_ms, gang_body body, void *arg, pid_t *pids);
+/* Only rank 0 has this deadline; the others have all the time. */
+void gang_start_until(int32_t size, int fd, int64_t deadline_ms, gang_body body, void *arg,
+                      pid_t *pids);
 /* The status of one of them that leaves. */
 int gang_wait(pid_t pid, int32_t rank);
 

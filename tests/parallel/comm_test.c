@@ -394,7 +394,7 @@ static void be_absent(struct gang_rank *r)
 static void the_deadline_names_the_missing_rank(void **state)
 {
     (void)state;
-    gang_run_threads(4, 0, 1500, be_absent, NULL);
+    gang_run_threads_until(4, (int64_t[]){LONG_MS, LONG_MS, 1500, LONG_MS}, be_absent, NULL);
 }
 
 static void disagree(struct gang_rank *r)
@@ -466,7 +466,7 @@ static struct shared_count *start_and_hit(int fd, int64_t deadline_ms, int sig, 
     struct shared_count *count =
         mmap(NULL, sizeof *count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(count != MAP_FAILED);
-    gang_start(5, fd, deadline_ms, reduce_until_it_fails, count, pids);
+    gang_start_until(5, fd, deadline_ms, reduce_until_it_fails, count, pids);
     WAIT_UNTIL(atomic_load(&count->num_rounds[2]) >= 3, "three rounds of rank 2");
     assert_int_equal(kill(pids[2], sig), 0);
     return count;
