@@ -4,7 +4,10 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include "tests/deadline.h"
+
 static const char *const hosts[MAX_RANKS] = {"n1", "n1", "n2", "n2"};
+static struct shared *ruled; /* that of the ranks that run */
 
 int rank_open_world(struct rank *r)
 {
@@ -60,6 +63,16 @@ void rank_close(struct rank *r)
     comm_host_close(r->host);
 }
 
+/* Linked with --wrap: a test lets a deadline pass when all is there that it asks for, and not when
+ * this machine takes its time. */
+int64_t __real_clock_mono_ns(void);
+int64_t __wrap_clock_mono_ns(void);
+
+int64_t __wrap_clock_mono_ns(void)
+{
+    return __real_clock_mono_ns() + (ruled ? atomic_load(&ruled->later_ns) : 0);
+}
+
 void ranks_start(struct rank *r, rank_fn fn, pid_t *pids)
 {
     assert_int_equal(comm_nccl_provider.make_id(r->id, NULL), 0);
@@ -67,6 +80,7 @@ void ranks_start(struct rank *r, rank_fn fn, pid_t *pids)
     r->shared =
         mmap(NULL, sizeof *r->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(r->shared != MAP_FAILED);
+    ruled = r->shared;
     fflush(NULL);
     for (int32_t i = 0; i < r->num; i++) {
         pids[i] = fork();
@@ -96,7 +110,48 @@ void ranks_end(struct rank *r, const pid_t *pids, unsigned left_out)
     }
     munmap(r->shared, sizeof *r->shared);
     close(r->fd);
+    ruled = NULL;
     assert_int_equal(num_wrong, 0);
+}
+
+void deadline_passes(const struct rank *r, int32_t missing)
+{
+    size_t bytes = comm_host_segment_bytes(r->num, 1 << 20);
+    struct comm_host_missing m[MAX_RANKS];
+    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+    assert_true(segment != MAP_FAILED);
+    WAIT_UNTIL(atomic_load(&r->shared->num_rounds[missing]) >= (r->stands ? ROUNDS_OF_ONE : 1),
+               "rank %d to stand", (int)missing);
+    WAIT_UNTIL(comm_host_segment_missing(segment, m, MAX_RANKS) == 1 && m[0].rank == missing,
+               "rank %d to be missing alone", (int)missing);
+    munmap(segment, bytes);
+    atomic_fetch_add(&r->shared->later_ns, 2 * LONG_MS * INT64_C(1000000));
+}
+
+static bool have_left(const struct rank *r, const pid_t *pids, unsigned left_out)
+{
+    bool left = true;
+    for (int32_t i = 0; i < r->num; i++) {
+        siginfo_t info = {0};
+        bool ended = waitid(P_PID, (id_t)pids[i], &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                     info.si_pid == pids[i];
+        left = left && (ended || (left_out >> i & 1));
+    }
+    return left;
+}
+
+void deadlines_pass(const struct rank *r, const pid_t *pids, unsigned left_out)
+{
+    for (int32_t i = 0; i < r->num; i++) {
+        WAIT_UNTIL(atomic_load(&r->shared->num_rounds[i]) > 0, "the round of rank %d", (int)i);
+    }
+    for (int i = 0; !have_left(r, pids, left_out); i++) {
+        assert_true(i < 600);
+        atomic_fetch_add(&r->shared->later_ns, 2 * LONG_MS * INT64_C(1000000));
+        for (int k = 0; k < 50 && !have_left(r, pids, left_out); k++) {
+            clock_sleep_ms(10);
+        }
+    }
 }
 
 void ranks_run_well(int32_t num, int schedule, rank_fn fn)

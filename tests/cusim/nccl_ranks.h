@@ -15,11 +15,12 @@
 
 #define MAX_RANKS 4
 #define LONG_MS 60000
-#define SHORT_MS 800
+#define ROUNDS_OF_ONE 3 /* that stands then */
 
 struct shared {
     _Atomic int num_rounds[MAX_RANKS];
     _Atomic int num_left;
+    _Atomic int64_t later_ns; /* how far the clock of all ranks is ahead */
 };
 
 struct rank {
@@ -27,6 +28,7 @@ struct rank {
     int schedule, fd;
     int64_t deadline_ms;
     bool has_board;
+    int32_t stands; /* this rank stops itself behind some rounds; 0 = none does */
     unsigned char id[COMM_ID_MAX];
     struct shared *shared;
     struct comm_host_world *host;
@@ -68,6 +70,12 @@ void rank_close(struct rank *r);
 void ranks_start(struct rank *r, rank_fn fn, pid_t *pids);
 /* The ranks of `left_out` (bits) are ended here; all others must have found all well. */
 void ranks_end(struct rank *r, const pid_t *pids, unsigned left_out);
+/* The deadline of all that waits has passed: once this rank stands, which it notes as a round, and
+ * it alone is waited for. */
+void deadline_passes(const struct rank *r, int32_t missing);
+/* The same where nobody can look on: as all have come to a round, again and again until those have
+ * left that are not `left_out`. */
+void deadlines_pass(const struct rank *r, const pid_t *pids, unsigned left_out);
 void ranks_run_well(int32_t num, int schedule, rank_fn fn);
 
 #endif
