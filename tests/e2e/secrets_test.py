@@ -341,16 +341,18 @@ class Bench:
             assert (exe, "environ") in self.seen, f"{exe} was never seen"
 
     def check_that_a_leak_is_found(self):
-        leak = self.data / "jobs/leak"
-        for name in list(self.secrets):
+        leaks = {self.data / f"jobs/leak-{i}": name for i, name in enumerate(self.secrets)}
+        for leak, name in leaks.items():
             leak.write_bytes(b"before" + max(forms(self.secrets[name]), key=len) + b"behind")
-            try:
-                self.search("a planted leak")
-            except AssertionError as found:
-                assert str(leak) in str(found), found
-            else:
-                raise AssertionError(f"{name} was written to {leak} and not found")
-        leak.unlink()
+        try:
+            self.search("a planted leak")
+        except AssertionError as found:
+            for leak, name in leaks.items():
+                assert f"('a planted leak', {name!r}, {str(leak)!r})" in str(found), (name, found)
+        else:
+            raise AssertionError("secrets were planted and not found")
+        for leak in leaks:
+            leak.unlink()
 
     def check_no_cores(self):
         cores = [p for p in self.folder.rglob("core*") if p.is_file()]
