@@ -53,7 +53,21 @@ struct selfcheck {
 /* The preface and an empty SETTINGS frame: RFC 9113, 3.4. */
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
 
-static int connect_to(const struct door *d, enum verdict *v)
+/* Else it would come from the door's own address, and be turned away where that one has as many
+ * connections as an address may have. */
+static void come_from_loopback(int fd, int family)
+{
+    if (family == AF_INET) {
+        const struct sockaddr_in v4 = {.sin_family = AF_INET,
+                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        bind(fd, (const struct sockaddr *)&v4, sizeof v4);
+    } else if (family == AF_INET6) {
+        const struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
+        bind(fd, (const struct sockaddr *)&v6, sizeof v6);
+    }
+}
+
+static int connect_from(const struct door *d, bool loopback, enum verdict *v)
 {
     const struct timeval patience = {.tv_sec = PATIENCE_S};
     int fd = socket(d->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -63,12 +77,22 @@ static int connect_to(const struct door *d, enum verdict *v)
     }
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (loopback) {
+        come_from_loopback(fd, d->sa.ss_family);
+    }
     if (connect(fd, (const struct sockaddr *)&d->sa, d->len) != 0) {
         *v = DOOR_DEAF;
         close(fd);
         return -1;
     }
     return fd;
+}
+
+/* From where the route is not, it comes from where the kernel says. */
+static int connect_to(const struct door *d, enum verdict *v)
+{
+    int fd = connect_from(d, true, v);
+    return fd < 0 && *v == DOOR_DEAF && d->sa.ss_family != AF_UNIX ? connect_from(d, false, v) : fd;
 }
 
 /* What a read of the first frame has brought: n < 0 is an error in errno. */

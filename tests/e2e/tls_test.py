@@ -356,20 +356,18 @@ class Crowds(Case):
 
     @needs_far
     def test_an_address_has_so_many_connections_and_no_more(self):
-        self.start(self.config(more="limits: {connections_per_address: 4, connections: 6}\n"))
-        held = []
-
-        def hold():  # the server's look at itself comes from there, too, for a moment
-            with contextlib.suppress(OSError):
-                held.append(self.tls())
-            return len(held) == 4
-        wait_for("four connections", hold)
+        self.start(self.config(more="limits: {connections_per_address: 4, connections: 8}\n"))
+        held = [self.tls() for _ in range(4)]
         with self.assertRaises(OSError):
             self.tls()
         wait_for("words", lambda: "limits.connections_per_address is reached" in self.log())
-        # Another address still gets in, until all are too many.
-        other = socket.create_connection((FAR, self.port), source_address=("127.0.0.1", 0))
-        other.close()
+        # Another address still gets in, until all are too many; the server itself does, too, and is
+        # well. It finds itself ill after three looks in vain, one every two seconds.
+        with socket.create_connection((FAR, self.port), source_address=("127.0.0.1", 0)):
+            end = time.monotonic() + 3 * 2 + 1
+            wait_for("looks", lambda: time.monotonic() > end)
+        self.assertEqual(self.health(self.operator()), 1)
+        self.assertNotIn("turns connections away", self.log())
         held.pop().close()
         wait_for("room", self.can_connect)
         for s in held:
