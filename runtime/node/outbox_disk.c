@@ -14,6 +14,10 @@
 #define SYNC_MS 1000
 /* After a write that failed. */
 #define RETRY_MS 1000
+/* The journal is read back so often until it is given up, and the attempt with it: some seconds. */
+#define READ_TRIES 8
+#define REREAD_FIRST_MS 50
+#define REREAD_MOST_MS 1000
 
 static void wait_ms(struct outbox *o, pthread_cond_t *c, int64_t ms)
 {
@@ -157,9 +161,14 @@ static bool has_disk_part(const struct outbox *o)
     return o->window_end < (o->inbox.first ? o->inbox.first->seq : o->last_seq + 1);
 }
 
-static bool wants_refill(const struct outbox *o)
+static bool lacks_window(const struct outbox *o)
 {
     return has_disk_part(o) && !o->broken && o->window.num_bytes < o->options.window_bytes / 2;
+}
+
+static bool wants_refill(const struct outbox *o)
+{
+    return lacks_window(o) && (!o->num_unread || clock_mono_ms() >= o->reread_ms);
 }
 
 struct refill {
@@ -179,6 +188,34 @@ static bool take_record(void *arg, const struct journal_record *r)
     return true;
 }
 
+/* A disk that fails once, a process out of descriptors; not a damaged journal. */
+static bool may_pass(const struct error *err)
+{
+    return err->code == ERR_UNAVAILABLE || err->code == ERR_RESOURCE_EXHAUSTED ||
+           err->code == ERR_DEADLINE_EXCEEDED;
+}
+
+/* Nothing could be read back; err: NULL = nothing is there. */
+static void not_read(struct outbox *o, const struct error *err)
+{
+    bool passes = err && may_pass(err);
+    if (passes && ++o->num_unread < READ_TRIES) {
+        int64_t wait_ms = (int64_t)REREAD_FIRST_MS << (o->num_unread - 1);
+        o->reread_ms = clock_mono_ms() + (wait_ms < REREAD_MOST_MS ? wait_ms : REREAD_MOST_MS);
+        if (o->num_unread == 1) {
+            log_warn("reports can't be read back, which is tried again: %s", err->text);
+        }
+        return;
+    }
+    char tries[32] = "";
+    if (passes) {
+        snprintf(tries, sizeof tries, " in %d tries", READ_TRIES);
+    }
+    o->broken = true;
+    snprintf(o->why, sizeof o->why, "reports from number %lld on can't be read back%s: %.400s",
+             (long long)o->window_end, tries, err ? err->text : "they are missing in the journal");
+}
+
 static void refill(struct outbox *o)
 {
     struct refill f = {.next = o->window_end, .max_bytes = o->options.window_bytes / 2 + 1};
@@ -187,10 +224,10 @@ static void refill(struct outbox *o)
     pthread_mutex_unlock(&o->lock);
     int rc = spool_read(o->spool, f.next - 1, take_record, &f, &err);
     pthread_mutex_lock(&o->lock);
-    if (!f.list.first) {
-        o->broken = true;
-        snprintf(o->why, sizeof o->why, "reports from number %lld on can't be read back: %.400s",
-                 (long long)o->window_end, rc ? err.text : "they are missing in the journal");
+    if (f.list.first) {
+        o->num_unread = 0;
+    } else {
+        not_read(o, rc != 0 ? &err : NULL);
     }
     while (f.list.first) {
         admit(o, outbox_pop(&f.list));
@@ -240,6 +277,17 @@ static bool has_work(const struct outbox *o)
            (o->inbox.first && o->failing && o->inbox.first->seq == o->window_end);
 }
 
+/* Milliseconds until something is tried again; -1: nothing is. */
+static int64_t until_retry(const struct outbox *o)
+{
+    int64_t due_ms = o->failing && lacks_some(o) ? o->retry_ms : INT64_MAX;
+    if (o->num_unread && lacks_window(o) && o->reread_ms < due_ms) {
+        due_ms = o->reread_ms;
+    }
+    int64_t left_ms = due_ms - clock_mono_ms();
+    return due_ms == INT64_MAX ? -1 : left_ms > 0 ? left_ms : 0;
+}
+
 static void *keeper_main(void *arg)
 {
     struct outbox *o = arg;
@@ -247,9 +295,7 @@ static void *keeper_main(void *arg)
     pthread_mutex_lock(&o->lock);
     while (!o->stopping) {
         if (!has_work(o)) {
-            int64_t left = o->retry_ms - clock_mono_ms();
-            bool retry = o->failing && lacks_some(o);
-            wait_ms(o, &o->work, retry ? left > 0 ? left : 0 : -1);
+            wait_ms(o, &o->work, until_retry(o));
         } else {
             keep_once(o, &records);
         }

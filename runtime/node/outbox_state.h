@@ -50,6 +50,8 @@ struct outbox {
     int64_t written_seq, dropped_seq;
     bool failing; /* the journal takes nothing; true for ever without one */
     int64_t retry_ms;
+    int num_unread;    /* times in a row that the journal could not be read back */
+    int64_t reread_ms; /* then: not before */
     bool sync_due, sync_urgent;
     bool told_full; /* the owner has heard so, and waits for room */
     bool broken;

@@ -8,7 +8,7 @@ foreach(test outbox_test outbox_full_test)
   set_tests_properties(${test} PROPERTIES LABELS threads)
 endforeach()
 target_link_options(outbox_full_test PRIVATE
-  LINKER:--wrap=fs_write_all,--wrap=pthread_cond_wait)
+  LINKER:--wrap=fs_write_all,--wrap=pthread_cond_wait,--wrap=journal_read)
 tandem_test(replay_test ${CMAKE_SOURCE_DIR}/tests/unit/replay_test.c tandem_server)
 find_program(PYTHON_WITH_GRPC python3 PATHS /usr/bin NO_DEFAULT_PATH)
 add_test(NAME node_kill_test

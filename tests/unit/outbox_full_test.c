@@ -1,11 +1,14 @@
-/* runtime/node/outbox over a disk that takes nothing, or takes its time: reports go on from memory,
- * in order, up to its bound; nothing is tried for nothing, nobody waits for what has come. */
+/* runtime/node/outbox over a disk that takes nothing, takes its time, or can't be read: reports go
+ * on from memory, in order, up to its bound; nothing is tried for nothing, nobody waits for what
+ * has come. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -84,8 +87,27 @@ static int num_held(void)
     return num;
 }
 
+/* As many reads of a segment fail, as a disk does it; those that have. */
+static _Atomic int num_to_fail, num_unread;
+
+int __real_journal_read(int dir_fd, const struct journal_head *want, char **out, size_t *len,
+                        struct error *err);
+int __wrap_journal_read(int dir_fd, const struct journal_head *want, char **out, size_t *len,
+                        struct error *err);
+
+int __wrap_journal_read(int dir_fd, const struct journal_head *want, char **out, size_t *len,
+                        struct error *err)
+{
+    if (atomic_load(&num_unread) < atomic_load(&num_to_fail)) {
+        atomic_fetch_add(&num_unread, 1);
+        return error_errno(err, EIO, "read");
+    }
+    return __real_journal_read(dir_fd, want, out, len, err);
+}
+
 static int tear_down(void **state)
 {
+    atomic_store(&num_to_fail, 0);
     open_gate();
     atomic_store(&watched, NULL);
     return bench_tear_down(state);
@@ -243,6 +265,56 @@ static void a_full_disk_is_left_alone_while_nothing_waits(void **state)
     end(b);
 }
 
+/* ---- a disk that can't be read ----------------------------------------------------------------
+ */
+
+/* Many times the window, all of it on disk; the next `num` reads fail. */
+static void put_backlog(struct bench *b, int num)
+{
+    begin(b, true, 1 << 12, 1 << 14);
+    put_steps(b, 2000);
+    wait_for_disk(b, 2000);
+    outbox_rewind(b->o);
+    atomic_store(&num_unread, 0);
+    atomic_store(&num_to_fail, num);
+}
+
+/* There always is one: progress has no number. */
+static bool hear_one(struct outbox *o)
+{
+    put_progress(o, 0, 1);
+    WorkerUp *up = take(o);
+    outbox_ack(o, up->seq);
+    worker_up__free_unpacked(up, NULL);
+    return true;
+}
+
+/* An error of reading that passes costs the attempt nothing, and no report. */
+static void a_read_error_that_passes_is_tried_again(void **state)
+{
+    struct bench *b = *state;
+    char why[512];
+    put_backlog(b, 3);
+    hear_all(b);
+    assert_int_equal(atomic_load(&num_unread), 3);
+    assert_false(outbox_is_broken(b->o, why, sizeof why));
+    end(b);
+}
+
+/* Nobody waits for ever for a disk that stays unreadable. */
+static void a_journal_that_stays_unreadable_is_given_up_in_words(void **state)
+{
+    struct bench *b = *state;
+    char why[512];
+    put_backlog(b, INT_MAX);
+    WAIT_UNTIL(hear_one(b->o) && outbox_is_broken(b->o, why, sizeof why),
+               "word that the journal is given up");
+    assert_int_equal(atomic_load(&num_unread), 8);
+    assert_non_null(strstr(why, "can't be read back in 8 tries: "));
+    assert_non_null(strstr(why, "Input/output error"));
+    end(b);
+}
+
 /* ---- a slow disk ------------------------------------------------------------------------------
  */
 
@@ -282,6 +354,8 @@ int main(void)
         T(a_journal_at_its_bound_fills_memory_and_keeps_the_order),
         T(a_full_disk_is_left_alone_while_nothing_waits),
         T(room_that_one_write_makes_is_told),
+        T(a_read_error_that_passes_is_tried_again),
+        T(a_journal_that_stays_unreadable_is_given_up_in_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
