@@ -18,6 +18,7 @@
 
 #define SEGMENT_MAGIC 0x31746e6d67657374u /* "tsegmnt1" */
 #define PAGE_BYTES ((size_t)4096)
+#define REASON_MS 5000
 
 static size_t round_up(size_t n, size_t unit)
 {
@@ -235,8 +236,8 @@ void comm_host_segment_abort(void *segment, int32_t culprit_rank, const char *re
 
 static uint32_t segment_await_reason(struct segment_header *h)
 {
-    /* The reason follows at once, unless its writer was killed in the middle of it. */
-    int64_t until = clock_mono_ns() + 100 * 1000000;
+    /* The reason follows at once, unless its writer was killed in the middle of it; or stopped. */
+    int64_t until = clock_mono_ns() + REASON_MS * INT64_C(1000000);
     uint32_t state;
     while ((state = atomic_load(&h->abort_state)) == SEGMENT_ABORT_CLAIMED &&
            clock_mono_ns() < until) {

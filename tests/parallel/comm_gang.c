@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -107,6 +108,20 @@ void gang_run_threads(int32_t size, size_t area_bytes, int64_t deadline_ms, gang
 void gang_run_threads_until(int32_t size, const int64_t *deadlines_ms, gang_body body, void *arg)
 {
     run_threads(size, 0, deadlines_ms, body, arg);
+}
+
+void gang_await_waiter(const struct gang_rank *r, int32_t rank)
+{
+    struct comm_host_missing missing;
+    size_t bytes = comm_host_segment_bytes(r->size, 0);
+    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+    int64_t until = clock_mono_ms() + 1000 * DEADLINE_S;
+    ASSERT(segment != MAP_FAILED);
+    while (!comm_host_segment_waits_for(segment, rank, &missing)) {
+        ASSERT(clock_mono_ms() < until);
+        clock_sleep_ms(1);
+    }
+    munmap(segment, bytes);
 }
 
 static void start(int32_t size, int fd, const int64_t deadlines_ms[2], gang_body body, void *arg,

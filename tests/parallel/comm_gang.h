@@ -37,6 +37,8 @@ void gang_run_threads(int32_t size, size_t area_bytes, int64_t deadline_ms, gang
 /* Each with a deadline of its own: who has a short one finds who is missing, though another may
  * have been stopped for a while. */
 void gang_run_threads_until(int32_t size, const int64_t *deadlines_ms, gang_body body, void *arg);
+/* In a body of a gang without area: until another waits for that rank. */
+void gang_await_waiter(const struct gang_rank *r, int32_t rank);
 /* The same as processes. */
 void gang_run_processes(int32_t size, size_t area_bytes, int64_t deadline_ms, gang_body body,
                         void *arg);

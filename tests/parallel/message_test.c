@@ -310,19 +310,6 @@ static void a_message_of_another_size_is_named_on_both_ends(void **state)
 /* ---- who is missing ---------------------------------------------------------------------------
  */
 
-/* Until another waits for that rank. */
-static void await_waiter_for(struct gang_rank *r, int32_t rank)
-{
-    struct comm_host_missing missing;
-    size_t bytes = comm_host_segment_bytes(r->size, 0);
-    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
-    ASSERT(segment != MAP_FAILED);
-    while (!comm_host_segment_waits_for(segment, rank, &missing)) {
-        clock_sleep_ms(1);
-    }
-    munmap(segment, bytes);
-}
-
 /* 0 waits for 1, 1 for 2, 2 never comes; 3 is in another call. The deadline is 0's, which comes
  * when 1 is there. */
 static void wait_in_a_chain(struct gang_rank *r)
@@ -333,7 +320,7 @@ static void wait_in_a_chain(struct gang_rank *r)
     comm_host_comm_name(r->all, "the pipeline (stages 0-3)", false);
     comm_say(r->all, "activations");
     if (r->rank == 0) {
-        await_waiter_for(r, 2);
+        gang_await_waiter(r, 2);
         rc = r->all->ops->recv(r->all, NULL, buf, 100, DTYPE_F32, 1, &err);
     } else if (r->rank == 1) {
         rc = r->all->ops->send(r->all, NULL, buf, 100, DTYPE_F32, 2, &err);
@@ -357,7 +344,7 @@ static void face(struct gang_rank *r)
     struct error err = {0};
     float buf[4] = {0};
     if (r->rank == 0) {
-        await_waiter_for(r, 0);
+        gang_await_waiter(r, 0);
     }
     GANG_CHECK(r, r->all->ops->recv(r->all, NULL, buf, 4, DTYPE_F32, 1 - r->rank, &err) == -1);
     GANG_CHECK(r, strstr(err.text, "members wait for each other in receive of 4 fp32"));
