@@ -19,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from bench_of_programs import (DEADLINE, Server, end_processes, grpc, link_programs, make_stubs,
                                new_folder, processes, wait_for)
 from held import hold, is_held, let_go, wait_held
+from journal_of import has_end
 from leftovers import segments
 
 SEED = int(os.environ.get("KILL_SEED", "1"))
@@ -200,7 +201,7 @@ class Killed(Case):
         job = submit_held("result", "1.4")
         server.kill()
         let_go(server, job, "1.4")
-        wait_for("the end", lambda: "attempt 1 ended: finished" in node_log(job))
+        wait_for("the end on disk", lambda: has_end(m, reports(job)))
         for pid in pids(job, "node"):
             kill(pid)
         wait_for("no process", lambda: not pids(job))
@@ -231,7 +232,7 @@ class Killed(Case):
         job = submit_held("damaged", "1.4", interval=0)
         server.kill()
         let_go(server, job, "1.4")
-        wait_for("the end", lambda: "attempt 1 ended: finished" in node_log(job))
+        wait_for("the end on disk", lambda: has_end(m, reports(job)))
         for pid in pids(job, "node"):
             kill(pid)
         path = sorted(reports(job).glob("*.journal"))[-1]
@@ -274,11 +275,13 @@ class Journal(unittest.TestCase):
     # (2, 5) Read in pieces, each committed; a controller that is killed between two goes on.
     def test_controllers_killed_while_they_read_a_journal_lose_and_double_nothing(self):
         s = self.server
-        job = s.submit(s.spec("long", steps=self.STEPS, tags=["wait=1000"]))
+        job = s.submit(s.spec("long", steps=self.STEPS, tags=["gate=0"]))
         log = s.data / f"jobs/{job}/logs/attempt-1/node.log"
         wait_for("the start", lambda: log.exists() and "starting" in log.read_text())
         s.kill()
-        wait_for("the end", lambda: "attempt 1 ended: finished" in log.read_text())
+        s.allow(job, "gate-0")
+        wait_for("the end on disk", lambda: "attempt 1 ended: finished" in log.read_text() and
+                 has_end(m, log.parent / "reports"))
         for pid in self.nodes():
             kill(pid)
         for _ in range(2 if SAMPLE else 5):

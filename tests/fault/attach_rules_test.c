@@ -242,6 +242,12 @@ static void a_long_absence_costs_disk_and_no_memory(void **state)
     controller_leave(&t);
     long before = rss_kib(t.node);
     wait_for_log(&t, "node.log", "ended: finished");
+    /* It is said before it is written. */
+    int64_t until = clock_mono_ms() + WAIT_MS;
+    while (read_journal(&t, &ends) < NUM + 2) {
+        assert_true(clock_mono_ms() < until);
+        clock_sleep_ms(50);
+    }
     long grown = rss_kib(t.node) - before;
     assert_int_equal(kill(t.node, SIGKILL), 0);
     assert_int_equal(waitpid(t.node, &status, 0), t.node);
