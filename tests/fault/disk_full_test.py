@@ -62,6 +62,13 @@ class DiskFull(unittest.TestCase):
                 except OSError:
                     pass
 
+    def wait_full(self, what, condition):
+        """What a full disk leads to. Whatever the server gives back meanwhile is filled again."""
+        def holds():
+            self.fill()
+            return condition()
+        return wait_for(what, holds)
+
     def make_room(self):
         (self.disk / "ballast").unlink(missing_ok=True)
 
@@ -89,19 +96,19 @@ class DiskFull(unittest.TestCase):
                               text=True, timeout=DEADLINE).stdout
 
     def test_everything_says_so_and_everything_goes_on(self):
-        job = self.s.submit(self.s.spec("runs", steps=300, tags=["ms=10", "say"]))
+        job = self.s.submit(self.s.spec("runs", steps=300, tags=["ms=10", "say", "gate=100"]))
         kept = [self.s.submit(self.s.spec(f"waits-{n}", steps=2, devices=4)) for n in range(5)]
         wait_for("step 3", lambda: self.s.get(job).step >= 3)
-        self.fill()
-        e = wait_for("a refusal", self.refusal)
+        e = self.wait_full("a refusal", self.refusal)
         self.assertEqual(e.code(), grpc.StatusCode.RESOURCE_EXHAUSTED, e.details())
         self.assertIn("disk is full", e.details())
-        problem = wait_for("a problem", self.problems)[0]
+        problem = self.wait_full("a problem", self.problems)[0]
         self.assertIn("the disk is full: ", problem)
         self.assertIn("new work waits for room", problem)
-        wait_for("health to say so", lambda: not self.serving())
-        self.assertIn("the disk is full", " ".join(self.tandem("show", str(job)).split()))
-        self.assertIn("the disk is full", " ".join(self.tandem("doctor").split()))
+        self.wait_full("health to say so", lambda: not self.serving())
+        for words in (("show", str(job)), ("doctor",)):
+            self.wait_full(f"{words[0]} to say so", lambda: "the disk is full" in
+                           " ".join(self.tandem(*words).split()))
         try:
             why = self.s.jobs.Why(m.jobs.JobRef(job=str(kept[0])), timeout=DEADLINE).reasons[0]
         except grpc.RpcError as e:  # in one batch with what can't be written
@@ -112,6 +119,7 @@ class DiskFull(unittest.TestCase):
         # the gang is alive, and has nowhere left to write
         self.assertEqual(len([p for p in processes(programs).values() if "tandem-rank" in p]), 1)
         self.make_room()
+        self.s.allow(job, "gate-100")
         wait_for("health", self.serving)
         for n in [job, *kept]:
             self.s.wait_state(n, "SUCCEEDED")
@@ -123,19 +131,18 @@ class DiskFull(unittest.TestCase):
 
     # What ends on a full disk is told when there is room; it isn't run again.
     def test_a_job_that_finishes_on_a_full_disk_is_not_run_again(self):
-        job = self.s.submit(self.s.spec("ends", steps=60, tags=["ms=10"]))
-        wait_for("step 3", lambda: self.s.get(job).step >= 3)
+        job = self.s.submit(self.s.spec("ends", steps=60, tags=["ms=10", "gate=3"]))
+        self.s.wait_step(job, 3)
         self.fill()
+        self.s.allow(job, "gate-3")
         wait_for("the rank's end",
                  lambda: not [p for p in processes(programs).values() if "tandem-rank" in p])
-        self.fill()
-        self.assertTrue(self.refusal())
+        self.wait_full("a refusal", self.refusal)
         self.make_room()
         self.s.wait_state(job, "SUCCEEDED")
         self.assertEqual(self.s.get(job).attempt, 1)
         self.assertEqual(self.s.curve(job), want(60))
 
-    # A rank dies meanwhile: its restart waits for room and costs one of the budget, not all.
     def change(self, call, request):
         """Whether it was done: what can't be written isn't, and says so."""
         try:
@@ -187,17 +194,18 @@ class DiskFull(unittest.TestCase):
                                "num_devices * (gone_us - created_us) OR condition <> 5").fetchall()
         self.assertEqual(wrong, [])
 
+    # A rank dies meanwhile: its restart waits for room and costs one of the budget, not all.
     def test_a_restart_waits_for_room(self):
-        job = self.s.submit(self.s.spec("dies", steps=100, tags=["ms=20"], max_restarts=2,
-                                        first_backoff_s=0.01))
+        job = self.s.submit(self.s.spec("dies", steps=100, tags=["ms=20", "gate=50"],
+                                        max_restarts=2, first_backoff_s=0.01))
         wait_for("step 3", lambda: self.s.get(job).step >= 3)
-        self.fill()
-        wait_for("a problem", self.problems)
+        self.wait_full("a problem", self.problems)
         rank = [p for p, exe in processes(programs).items() if "tandem-rank" in exe]
         os.kill(rank[0], signal.SIGKILL)
         wait_for("its end", lambda: not [p for p in processes(programs).values()
                                          if "tandem-rank" in p])
         self.make_room()
+        self.s.allow(job, "gate-50")
         self.s.wait_state(job, "SUCCEEDED")
         self.assertEqual((self.s.get(job).attempt, self.s.get(job).restarts), (2, 1))
 
@@ -206,8 +214,7 @@ class DiskFull(unittest.TestCase):
         job = self.s.submit(self.s.spec("runs", steps=200, tags=["ms=10"]))
         kept = [self.s.submit(self.s.spec(f"waits-{n}", steps=2, devices=4)) for n in range(5)]
         wait_for("step 3", lambda: self.s.get(job).step >= 3)
-        self.fill()
-        self.assertTrue(wait_for("a refusal", self.refusal))
+        self.wait_full("a refusal", self.refusal)
         self.s.kill()
         self.fill()
         again = subprocess.Popen([programs / "tandemd", "--dev", "--data-dir", self.s.data],
