@@ -534,7 +534,8 @@ class Drains(ClusterCase):
     # The controller is away while the gang stops: the job goes on elsewhere all the same.
     def test_18_a_drain_is_carried_out_over_a_restart(self):
         self.serve()
-        job = self.s.submit(self.spec("moved", steps=200, devices=4, tags=["gate=12"], interval=5))
+        job = self.s.submit(self.spec("moved", steps=200, devices=4, interval=5,
+                                      tags=["gate=12", "gate=100"]))
         self.run_to(job, 12)
         node = next(iter(self.nodes_of(job)))
         self.drain(node)
@@ -542,6 +543,7 @@ class Drains(ClusterCase):
         self.s.start()
         wait_for("a second attempt", lambda: self.s.get(job).attempt == 2 and self.held_by(job))
         self.assertNotIn(node, self.nodes_of(job))
+        self.s.allow(job, "gate-100")
         self.s.wait_state(job, "SUCCEEDED")
         self.assertEqual([step for step, _, _ in self.curve(job)], list(range(1, 201)))
 

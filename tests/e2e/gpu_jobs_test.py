@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.dirname(__file__))
 from bench_of_programs import (BIN, DEADLINE, Server, end_processes, grpc, link_programs,
@@ -31,12 +32,13 @@ def tearDownModule():
 
 
 class GpuCase(unittest.TestCase):
-    def serve(self, name, cluster):
+    def serve(self, name, cluster, **environment):
         self.folder = folder / name
         self.folder.mkdir()
         file = self.folder / "cluster.yaml"
         file.write_text(cluster)
-        self.s = Server(m, self.folder, programs, devices=None, args=["--cluster", str(file)])
+        with mock.patch.dict(os.environ, environment):
+            self.s = Server(m, self.folder, programs, devices=None, args=["--cluster", str(file)])
 
     def tearDown(self):
         code = self.s.stop()
@@ -104,11 +106,11 @@ class GpuJobs(GpuCase):
     # A card whose name says nothing: what the driver tells is what counts, from the look at the host
     # to the refusal.
     def test_bf16_is_refused_by_what_the_driver_tells(self):
-        env = {**os.environ, "TANDEM_FAKE_NVML": "volta", "LD_LIBRARY_PATH": str(BIN / "fake-nvml")}
-        host = subprocess.run([BIN / "tandem", "nodes", "--host", "-o", "yaml"], env=env, check=True,
-                              capture_output=True, text=True, timeout=DEADLINE).stdout
+        driver = {"TANDEM_FAKE_NVML": "volta", "LD_LIBRARY_PATH": str(BIN / "fake-nvml")}
+        host = subprocess.run([BIN / "tandem", "nodes", "--host", "-o", "yaml"], check=True, text=True,
+                              env={**os.environ, **driver}, capture_output=True, timeout=DEADLINE).stdout
         self.assertIn("compute_capability: 70", host)
-        self.serve("facts", f"nodes:\n{host}types: [{{name: graphics-device}}]\n")
+        self.serve("facts", f"nodes:\n{host}types: [{{name: graphics-device}}]\n", **driver)
         words = ("training.precision: bf16 needs GPUs of compute capability 8.0 (A100) or newer, type "
                  "graphics-device has 7.0; use fp32")
         self.refused(self.spec("auto", steps=5, devices=2), words)
