@@ -1,8 +1,9 @@
 """What the plant.py of several folders share: a patch's sources are compiled as BUILD's
 compile_commands.json says, and a program is linked with those objects before the sound ones.
 
-By default a third of a folder's faults is planted, others each day (PLANT_DAY=n: those of day n),
-with TANDEM_SAMPLE=1 three, with TANDEM_FULL=1 all. Patches apply without fuzz: one that does with it may have come to mean something else."""
+By default a fifth of a folder's faults is planted, others each day (PLANT_DAY=n: those of day n),
+with TANDEM_SAMPLE=1 three, with TANDEM_FULL=1 all. Patches apply without fuzz: one that does with it
+may have come to mean something else."""
 import json
 import os
 import pathlib
@@ -53,7 +54,7 @@ def of_today(patches):
     if is_set("TANDEM_FULL"):
         return patches
     day = int(os.environ.get("PLANT_DAY", time.time() // 86400))
-    num = 3 if is_set("TANDEM_SAMPLE") else (len(patches) + 2) // 3
+    num = 3 if is_set("TANDEM_SAMPLE") else (len(patches) + 4) // 5
     print(f"PLANT_DAY={day}: {num} of {len(patches)} faults", flush=True)
     return [patches[(day * num + i) % len(patches)] for i in range(num)]
 

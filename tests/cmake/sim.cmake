@@ -11,7 +11,7 @@ add_executable(tandem-replay ${replay_sources})
 target_link_libraries(tandem-replay PRIVATE tandem_flags test_sim)
 tandem_test(sim_test ${CMAKE_SOURCE_DIR}/tests/sim/sim_test.c test_sim)
 set_tests_properties(sim_test PROPERTIES TIMEOUT 14400)
-# Faults planted in the controller must be found: a third of them a day, TANDEM_FULL=1 all.
+# Faults planted in the controller must be found: a fifth of them a day, TANDEM_FULL=1 all.
 add_test(NAME sim_plant_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/sim/plant.py
   ${CMAKE_BINARY_DIR})
 set_tests_properties(sim_plant_test PROPERTIES TIMEOUT 3600)

@@ -4,8 +4,9 @@
  * has to be the reference's curve: fp32 within fp32's own rounding, bf16 within bf16's, and near
  * what the reference backend makes of bf16.
  *
- * By default each layout runs once, models, types and orders by turns; with TANDEM_FULL=1 each with
- * both models and types in all orders, under sanitizers (TANDEM_SAMPLE=1) two runs of three steps.
+ * By default each layout runs once for eight steps, models, types and orders by turns; with
+ * TANDEM_FULL=1 each for 20, with both models and types in all orders; under sanitizers
+ * (TANDEM_SAMPLE=1) two runs of three steps.
  * TANDEM_SEED=N draws other orders; TANDEM_VERBOSE=1 prints distances. cusim_train_test FROM [TO]:
  * only those runs of the list; cusim_train_test PATTERN: the tests whose names fit it. */
 #include <setjmp.h>
@@ -78,7 +79,7 @@ static bool take_run(int i, struct run *out)
 
 static int64_t num_steps(void)
 {
-    return effort(GOLDEN_STEPS, GOLDEN_STEPS, 3);
+    return effort(GOLDEN_STEPS, 8, 3);
 }
 
 /* ---- what it has to be ------------------------------------------------------------------------

@@ -39,13 +39,13 @@ static void run_seeds(const char *name, int num_seeds)
 
 static void run(const char *name)
 {
-    run_seeds(name, effort(10000, 250, 8));
+    run_seeds(name, effort(10000, 120, 8));
 }
 
-/* The profiles of the queue: 1,000 seeds together, 10,000 in full. */
+/* The profiles of the queue: 560 seeds together, 10,000 in full. */
 static void run_queue(const char *name)
 {
-    run_seeds(name, effort(1500, 150, 8));
+    run_seeds(name, effort(1500, 80, 8));
 }
 
 /* [1]: acknowledged means durable, and one key is one job. */
