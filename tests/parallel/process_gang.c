@@ -131,7 +131,8 @@ static void hear(struct process_gang *g, struct process_gang_rank *r, const Rank
     switch (up->body_case) {
     case RANK_UP__BODY_METRICS:
         assert_ptr_equal(r, &g->ranks[0]);
-        assert_true(g->num_steps < GANG_MAX_STEPS);
+        if (g->num_steps == GANG_MAX_STEPS)
+            break; /* of a run that the test ends, as soon as it comes to it */
         g->first_step = g->num_steps == 0 ? up->metrics->step : g->first_step;
         assert_int_equal(up->metrics->step, g->first_step + g->num_steps);
         g->steps[g->num_steps++] = *up->metrics;
