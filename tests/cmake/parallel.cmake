@@ -27,7 +27,7 @@ set_tests_properties(layout_bits_test PROPERTIES TIMEOUT 600 LABELS threads)
 
 tandem_test(mixed_precision_test ${CMAKE_SOURCE_DIR}/tests/parallel/mixed_precision_test.c
   test_record)
-set_tests_properties(mixed_precision_test PROPERTIES TIMEOUT 600 LABELS threads)
+set_tests_properties(mixed_precision_test PROPERTIES TIMEOUT 600)
 tandem_test(hostile_plan_test ${CMAKE_SOURCE_DIR}/tests/parallel/hostile_plan_test.c test_gang)
 set_tests_properties(hostile_plan_test PROPERTIES TIMEOUT 7200)
 

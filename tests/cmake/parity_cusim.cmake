@@ -46,6 +46,9 @@ if(TANDEM_CUSIM_BUILT)
   if(NOT TANDEM_CUDA_LIBRARY_cudnn)
     list(APPEND cusim_missing --without cudnn_library)
   endif()
+  if(TANDEM_SANITIZE OR CMAKE_C_COMPILER_ID MATCHES "Clang")
+    list(APPEND cusim_missing --but once) # as script/test builds it
+  endif()
   add_test(NAME cusim_registered_test COMMAND ${Python3_EXECUTABLE}
     ${CMAKE_SOURCE_DIR}/tests/cusim/registered_test.py --ctest ${CMAKE_CTEST_COMMAND}
     --build ${CMAKE_BINARY_DIR} --variants ${cusim_variants} ${cusim_missing})

@@ -8,7 +8,7 @@ set_tests_properties(late_test PROPERTIES TIMEOUT 900 LABELS threads)
 tandem_test(reference_test
   "${CMAKE_SOURCE_DIR}/tests/parallel/reference_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/reference.c"
   test_gang)
-set_tests_properties(reference_test PROPERTIES TIMEOUT 600 LABELS threads)
+set_tests_properties(reference_test PROPERTIES TIMEOUT 600)
 tandem_test(optim_test
   "${CMAKE_SOURCE_DIR}/tests/unit/optim_test.c;${CMAKE_SOURCE_DIR}/tests/parallel/golden.c"
   tandem_optim PkgConfig::JANSSON)
