@@ -51,12 +51,17 @@ if(TARGET cusim_step_test_plain)
     ENVIRONMENT CUSIM_PROTECT=1)
 endif()
 
-# What the simulator runs must compile for a GPU, too. nvcc needs no GPU for that.
+# What the simulator runs must compile for a GPU, too. nvcc needs no GPU for that; where the plug-in is
+# built, its objects are looked at.
 find_program(TANDEM_NVCC nvcc HINTS ${TANDEM_CUDA_HOME} PATH_SUFFIXES bin)
 if(NOT TANDEM_SANITIZE)
   if(TANDEM_NVCC)
+    set(built "")
+    if(TARGET tandem_cuda_kernels)
+      set(built --built ${CMAKE_BINARY_DIR}/CMakeFiles/tandem_cuda_kernels.dir/kernels/cuda)
+    endif()
     add_test(NAME cuda_nvcc_test COMMAND ${Python3_EXECUTABLE}
-      ${CMAKE_SOURCE_DIR}/tests/cuda/kernels_test.py ${TANDEM_NVCC} ${CMAKE_SOURCE_DIR})
+      ${CMAKE_SOURCE_DIR}/tests/cuda/kernels_test.py ${TANDEM_NVCC} ${CMAKE_SOURCE_DIR} ${built})
   else()
     add_test(NAME cuda_nvcc_test COMMAND sh -c
       "echo 'SKIPPED: the CUDA kernels are not compiled for a GPU here: no nvcc'; exit 77")

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""kernels_test.py NVCC SOURCE_DIR [--table]: what nvcc makes of every kernel, for sm_80 and sm_90.
+"""kernels_test.py NVCC SOURCE_DIR [--built OBJECTS] [--table]: what nvcc makes of every kernel, for
+sm_80 and sm_90. OBJECTS: the folder where the plug-in's build left that; without it nvcc runs here.
 
 What the simulator runs must be what a GPU would get: each kernel compiles without a warning, and has
 neither spills nor local memory; where its name says that it goes by 16 bytes it does; and those that a
 step spends its time in keep their budgets (budgets.py). --table: these, as docs/performance.md has
 them."""
+import argparse
 import concurrent.futures
 import os
 import pathlib
@@ -91,26 +93,46 @@ def row(budget, pair):
 
 def jobs_of_today(sources, both):
     """Each file for one architecture, the other one the next day (NVCC_DAY=n: that of day n); for both
-    with TANDEM_FULL=1. The probes come first, and always for both."""
+    with TANDEM_FULL=1."""
     both = both or os.environ.get("TANDEM_FULL", "0") not in ("", "0")
     day = int(os.environ.get("NVCC_DAY", time.time() // 86400))
     return [(source, arch) for i, source in enumerate(sources) for j, arch in enumerate(ARCHS)
-            if both or i == 0 or (i + j + day) % 2 == 0]
+            if both or (i + j + day) % 2 == 0]
+
+
+def take(nvcc, root, objects, sources, both):
+    """-> ([(source, arch)], what nvcc made of each). The probes come first, and always for both."""
+    built = {s: cubin.built_kernels(objects / f"{s.name}.o") for s in sources
+             if objects and (objects / f"{s.name}.o").exists()}
+    built = {s: kernels for s, kernels in built.items() if all(kernels.get(arch) for arch in ARCHS)}
+    probes = root / "tests/cuda/probes.cu"
+    jobs = [(probes, arch) for arch in ARCHS] + jobs_of_today([s for s in sources if s not in built], both)
+    with tempfile.TemporaryDirectory() as folder, \
+            concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(lambda j: cubin.compile_kernels(nvcc, root, *j, folder), jobs))
+    for source, kernels in built.items():
+        jobs += [(source, arch) for arch in ARCHS]
+        results += [kernels[arch] for arch in ARCHS]
+    return jobs, results
 
 
 def main():
-    nvcc, root = sys.argv[1], pathlib.Path(sys.argv[2])
-    probes = root / "tests/cuda/probes.cu"
-    sources = [probes] + sorted((root / "kernels/cuda").glob("*.cu")) + [root / "tests/cusim/right.cu"]
-    with tempfile.TemporaryDirectory() as folder, \
-            concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = jobs_of_today(sources, "--table" in sys.argv[3:])
-        results = list(pool.map(lambda j: cubin.compile_kernels(nvcc, root, *j, folder), jobs))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("nvcc")
+    parser.add_argument("root", type=pathlib.Path)
+    parser.add_argument("--built", type=pathlib.Path)
+    parser.add_argument("--table", action="store_true")
+    args = parser.parse_args()
+    root = args.root
+    sources = sorted((root / "kernels/cuda").glob("*.cu")) + [root / "tests/cusim/right.cu"]
+    jobs, results = take(args.nvcc, root, args.built, sources, args.table)
     errors, met, rows, num = [], set(), {}, 0
     for (source, arch), kernels in zip(jobs, results):
-        if source == probes:
+        if source.stem == "probes":
             errors += probe_errors(kernels)
             continue
+        if not kernels:
+            errors.append(f"{source.name} sm_{arch}: no kernels")
         num += len(kernels)
         for k in kernels:
             budget = budget_of(source.stem, k.name)
@@ -123,11 +145,11 @@ def main():
     left_out = {(s.stem, a) for s in sources for a in ARCHS} - {(s.stem, a) for s, a in jobs}
     errors += [f"budget {b[0]} {b[1]}: no such kernel for sm_{a}"
                for b in budgets.BUDGETS for a in ARCHS if (b, a) not in met and (b[0], a) not in left_out]
-    if "--table" in sys.argv[3:]:
+    if args.table:
         print("| kernel | registers | shared bytes | warps a multiprocessor | instructions |\n|---|---|---|---|---|")
         for pairs in rows.values():
             print(row(pairs[0][0], [k for _, k in pairs]))
-    print(f"{num} kernels of {len(sources) - 1} files in {len(jobs)} runs of nvcc, {len(rows)} with a budget: "
+    print(f"{num} kernels of {len(sources)} files, {len(jobs)} results of nvcc, {len(rows)} with a budget: "
           f"{len(errors)} errors")
     print("\n".join(errors))
     sys.exit(1 if errors else 0)
