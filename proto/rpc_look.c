@@ -156,8 +156,14 @@ static int fail_verify(long code, X509 *x, const struct rpc_target *target,
     }
 }
 
-static int fail_ssl(const struct rpc_trust *trust, struct error *err)
+/* n: what SSL_connect or SSL_read has returned. */
+static int fail_ssl(const SSL *ssl, int n, const struct rpc_trust *trust, struct error *err)
 {
+    int what = SSL_get_error(ssl, n);
+    if (what == SSL_ERROR_WANT_READ || what == SSL_ERROR_WANT_WRITE) {
+        return error_set(err, ERR_DEADLINE_EXCEEDED,
+                         "the server didn't go on with the TLS handshake within %d s", PATIENCE_S);
+    }
     unsigned long e = ERR_peek_error();
     int reason = ERR_GET_LIB(e) == ERR_LIB_SSL ? ERR_GET_REASON(e) : 0;
     const char *words = ERR_reason_error_string(e);
@@ -292,11 +298,11 @@ static int shake(SSL *ssl, const struct rpc_target *target, const struct rpc_tru
         view_of(ssl, SSL_get0_peer_certificate(ssl), out);
         /* A server of TLS 1.3 says only now what it thinks of the client. */
         n = SSL_read(ssl, &byte, 1);
-        r = n > 0 ? 0 : fail_ssl(trust, err);
+        r = n > 0 ? 0 : fail_ssl(ssl, n, trust, err);
     } else if (code != X509_V_OK && seen.leaf) {
         r = fail_verify(code, seen.leaf, target, trust, out, err);
     } else {
-        r = fail_ssl(trust, err);
+        r = fail_ssl(ssl, n, trust, err);
     }
     X509_free(seen.leaf);
     return r;
