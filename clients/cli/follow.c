@@ -357,6 +357,7 @@ int follow_job(struct cli *cli, const char *ref, bool quiet)
     } else if (has_ended(&f)) {
         code = report(&f);
     } else {
+        f.bar_shown = cli->out_tty; /* or the terminal's ^C */
         clear_bar(&f);
         fprintf(stderr, "tandem: detached; the job runs on (tandem watch %s)\n",
                 f.id[0] ? f.id : ref);
