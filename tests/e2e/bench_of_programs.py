@@ -118,11 +118,16 @@ def processes(folder):
 
 def end_processes(programs):
     """Of a test that is over, whatever is left of it: that is given back."""
-    left = processes(programs)
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError):  # it has left by itself meanwhile
-            os.kill(pid, signal.SIGKILL)
-    wait_for("no process", lambda: not processes(programs))
+    left = {}
+
+    def ended():  # also what one of them has started meanwhile
+        found = processes(programs)
+        left.update(found)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):  # it has left by itself meanwhile
+                os.kill(pid, signal.SIGKILL)
+        return not found
+    wait_for("no process", ended)
     return left
 
 
