@@ -8,32 +8,11 @@
 
 #include "base/printable.h"
 
-/* Drops a UTF-8 character that the end of the buffer cut in two. */
-static void cut_partial_utf8(char *text)
-{
-    size_t n = strlen(text);
-    size_t back = 0;
-    while (back < n && back < 4 && ((unsigned char)text[n - 1 - back] & 0xC0) == 0x80) {
-        back++;
-    }
-    if (back == n) {
-        return;
-    }
-    unsigned char lead = (unsigned char)text[n - 1 - back];
-    size_t want = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : lead >= 0xC0 ? 1 : 0;
-    if (back < want) {
-        text[n - 1 - back] = 0;
-    }
-}
-
 static void __attribute__((format(printf, 2, 0)))
 format_text(char *text, const char *fmt, va_list ap)
 {
     int n = vsnprintf(text, ERROR_TEXT_MAX, fmt, ap);
-    if (n >= ERROR_TEXT_MAX) {
-        cut_partial_utf8(text);
-    }
-    printable_utf8(text); /* a precision may have cut, too */
+    printable_sentence(text, n >= ERROR_TEXT_MAX);
 }
 
 int error_set(struct error *err, enum error_code code, const char *fmt, ...)
@@ -106,9 +85,8 @@ int error_wrap(struct error *err, const char *fmt, ...)
     format_text(err->text, fmt, ap);
     va_end(ap);
     size_t n = strlen(err->text);
-    if (snprintf(err->text + n, ERROR_TEXT_MAX - n, ": %s", inner) >= (int)(ERROR_TEXT_MAX - n)) {
-        cut_partial_utf8(err->text);
-    }
+    int more = snprintf(err->text + n, ERROR_TEXT_MAX - n, ": %s", inner);
+    printable_sentence(err->text, more >= (int)(ERROR_TEXT_MAX - n));
     return -1;
 }
 

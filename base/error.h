@@ -36,8 +36,9 @@ struct error {
     char text[ERROR_TEXT_MAX];
 };
 
-/* Fills err (if any) and returns -1, so that a caller can `return error_set(...)`. Text that is
- * too long is cut at a whole UTF-8 character. */
+/* Fills err (if any) and returns -1, so that a caller can `return error_set(...)`. The text
+ * is one printable line, whatever names are in it; what is too long is cut at a whole UTF-8
+ * character. */
 int error_set(struct error *err, enum error_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

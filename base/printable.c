@@ -1,6 +1,6 @@
 #include "base/printable.h"
 
-#include <stdbool.h>
+#include <string.h>
 
 void printable_line(char *text, size_t len)
 {
@@ -48,4 +48,31 @@ void printable_utf8(char *text)
         }
         text += size ? size : 1;
     }
+}
+
+/* Drops a character that the end of the buffer cut in two. */
+static void drop_partial(char *text)
+{
+    size_t n = strlen(text);
+    size_t back = 0;
+    while (back < n && back < 4 && ((unsigned char)text[n - 1 - back] & 0xC0) == 0x80) {
+        back++;
+    }
+    if (back == n) {
+        return;
+    }
+    unsigned char lead = (unsigned char)text[n - 1 - back];
+    size_t want = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : lead >= 0xC0 ? 1 : 0;
+    if (back < want) {
+        text[n - 1 - back] = 0;
+    }
+}
+
+void printable_sentence(char *text, bool cut)
+{
+    if (cut) {
+        drop_partial(text);
+    }
+    printable_utf8(text);
+    printable_line(text, strlen(text));
 }

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "server/rpc/crowd.h"
-#include "server/rpc/status_text.h"
 #include "server/rpc/wire.h"
 
 struct call_packed {
@@ -411,8 +411,10 @@ static void end_behind_queue(struct call *c, enum error_code code, const char *t
     if (!open_for_output(c)) {
         return;
     }
-    char clean[STATUS_TEXT_MAX];
-    status_text_clean(clean, sizeof clean, text ? text : "");
+    /* Trailers hold about 8 KB in all, and a percent-encoded byte takes three. */
+    char clean[ERROR_TEXT_MAX];
+    int n = snprintf(clean, sizeof clean, "%s", text ? text : "");
+    printable_sentence(clean, n >= (int)sizeof clean);
     c->end_pending = true;
     c->end_ms = clock_mono_ms();
     c->end_code = (grpc_status_code)code;

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+import unicodedata
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -240,7 +241,9 @@ class Messages(Case):
                 code, words = self.call(path, method, payload)
                 self.assertIn(code, REFUSALS | {"OK"}, f"{path} {payload[:80]!r}: {words}")
                 if code != "OK":
-                    self.assertTrue(words.isprintable() and words, f"{path}: {words!r}")
+                    self.assertTrue(words, path)
+                    self.assertFalse([c for c in words if unicodedata.category(c) == "Cc"],
+                                     f"{path}: {words!r}")  # moves no cursor, begins no line
                 seen[code] = seen.get(code, 0) + 1
         print(seen)
         self.assertGreater(seen["INVALID_ARGUMENT"], 100)

@@ -224,6 +224,8 @@ static void what_is_no_utf_8_is_taken_out_of_text(void **state)
     struct error err;
     error_set(&err, ERR_NOT_FOUND, "no \"%.2s\"", "x\303\251");
     assert_string_equal(err.text, "no \"x?\"");
+    error_set(&err, ERR_NOT_FOUND, "no \"%s\"", "c\np\033[2J");
+    assert_string_equal(err.text, "no \"c p?[2J\"");
 }
 
 /* What isn't a regular file is told at once: nobody waits for the other end of a FIFO. */
