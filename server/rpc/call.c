@@ -71,6 +71,10 @@ void wire_call_discard(struct call *c)
 {
     grpc_call_details_destroy(&c->details);
     grpc_metadata_array_destroy(&c->metadata);
+    if (c->core) {
+        grpc_call_unref(c->core);
+        c->core = NULL;
+    }
     call_unref(c);
 }
 

@@ -227,7 +227,6 @@ void server_call_new(struct call *c, bool ok)
         return;
     }
     c->opened_ms = clock_mono_ms();
-    wire_call_opened(c);
     name_peer(s, c);
     const struct method_entry *e = find_method(s, c->details.method);
     if (e) {
@@ -237,11 +236,18 @@ void server_call_new(struct call *c, bool ok)
     bool too_many, its_own_fault;
     char *peer = grpc_call_get_peer(c->core);
     pthread_mutex_lock(&s->lock);
-    bool stopping = s->stopping;
+    bool stopping = s->stopping, drained = s->drained;
     uint64_t num_rechecks = s->num_rechecks;
-    enter(s, c, peer, &too_many, &its_own_fault);
+    if (!drained) {
+        wire_call_opened(c);
+        enter(s, c, peer, &too_many, &its_own_fault);
+    }
     pthread_mutex_unlock(&s->lock);
     gpr_free(peer);
+    if (drained) {
+        wire_call_discard(c); /* core has ended it, and its queue may be shut down */
+        return;
+    }
     if (!stopping) {
         server_post_call(s, c->cq, c->by_unix);
     }

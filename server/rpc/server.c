@@ -523,6 +523,7 @@ void server_stop(struct server *s, int64_t grace_ms)
     while (s->num_live > 0) {
         pthread_cond_wait(&s->changed, &s->lock);
     }
+    s->drained = true;
     pthread_mutex_unlock(&s->lock);
 
     grpc_completion_queue_shutdown(done);

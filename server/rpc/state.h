@@ -65,6 +65,7 @@ struct server {
     uint64_t num_rechecks;
     struct crowd *crowd; /* owned; of the live calls */
     bool stopping;
+    bool drained; /* server_stop has seen the last call off: none enters any more */
     bool serving, doors_open; /* healthy: both */
 };
 

@@ -80,7 +80,7 @@ struct call {
 
 /* A call that waits to be handed out by core; live once its on_new tag is back. */
 struct call *wire_call_new(struct server *s, grpc_completion_queue *cq, bool by_unix);
-/* Frees one that core never handed out. */
+/* Frees one that core never handed out, or that never went live. */
 void wire_call_discard(struct call *c);
 /* First thing on a new call: to be told of its end. */
 void wire_call_opened(struct call *c);
