@@ -160,6 +160,7 @@ static int add_listener(struct server *s, const char *text, struct error *err)
 static void give_to_core(struct server *s, int connection, bool trusted)
 {
     grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
+    connections_note(s->connections, connection);
     grpc_server_add_channel_from_fd(s->cores[trusted], connection, creds);
     grpc_server_credentials_release(creds);
 }
@@ -287,7 +288,8 @@ static int build(struct server *s, struct error *err)
 {
     s->health = health_new();
     s->crowd = crowd_new();
-    if (!s->health || !s->crowd) {
+    s->connections = connections_new();
+    if (!s->health || !s->crowd || !s->connections) {
         return error_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     if (descriptors_new(&s->descriptors, err) || add_tables(s, err)) {
@@ -477,6 +479,20 @@ static void end_streams(struct server *s, void (*end)(struct call *, enum error_
     }
 }
 
+/* Core waits for a write that is under way, and so for ever for a peer that doesn't read. */
+static void wait_both_shut_down(struct server *s, grpc_completion_queue *done)
+{
+    for (int num = 0; num < 2;) {
+        gpr_timespec soon = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                         gpr_time_from_millis(STUCK_STREAM_MS, GPR_TIMESPAN));
+        if (grpc_completion_queue_next(done, soon, NULL).type == GRPC_OP_COMPLETE) {
+            num++;
+        } else {
+            connections_hang_up(s->connections);
+        }
+    }
+}
+
 static void close_listeners(struct server *s)
 {
     for (int i = 0; i < s->num_listeners; i++) {
@@ -517,8 +533,7 @@ void server_stop(struct server *s, int64_t grace_ms)
     /* Also closes connections that have no call: their clients may sit on them for ever. */
     grpc_server_cancel_all_calls(s->cores[false]);
     grpc_server_cancel_all_calls(s->cores[true]);
-    grpc_completion_queue_next(done, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
-    grpc_completion_queue_next(done, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    wait_both_shut_down(s, done);
     pthread_mutex_lock(&s->lock);
     while (s->num_live > 0) {
         pthread_cond_wait(&s->changed, &s->lock);
@@ -562,6 +577,7 @@ void server_free(struct server *s)
     peers_free(s->peers);
     tls_free(s->tls);
     crowd_free(s->crowd);
+    connections_free(s->connections);
     health_free(s->health);
     descriptors_free(s->descriptors);
     pthread_cond_destroy(&s->changed);

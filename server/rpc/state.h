@@ -6,6 +6,7 @@
 
 #include "server/rpc/acceptor.h"
 #include "server/rpc/bridge.h"
+#include "server/rpc/connections.h"
 #include "server/rpc/crowd.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/peers.h"
@@ -55,6 +56,7 @@ struct server {
     size_t num_methods;
     struct descriptors *descriptors; /* owned */
     struct health *health;           /* owned */
+    struct connections *connections; /* owned; that core has */
     bool started, stopped;           /* of the owner of the server */
     bool client_cert;                /* TLS asks for one */
 

@@ -47,6 +47,13 @@ def greeting():
     return PREFACE + frame(SETTINGS)
 
 
+def greeting_of_a_wide_window():
+    """Of one that lets its peer send as much as a connection can say."""
+    most = (1 << 31) - 1
+    return (PREFACE + frame(SETTINGS, payload=struct.pack(">HI", 4, most)) +
+            frame(WINDOW_UPDATE, payload=struct.pack(">I", most - 65535)))
+
+
 def connect(path, timeout=10):
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(timeout)

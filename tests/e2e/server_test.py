@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """The controller over real processes: tandemd, tandem-node and a rank that trains nothing. The
 numbers in brackets are those of the scenarios that other job servers got wrong."""
+import fcntl
 import os
 import pathlib
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import h2
 from bench_of_programs import (DEADLINE, ServerCase, end_processes, grpc, link_programs, make_stubs,
                                new_folder, processes, wait_for)
 
@@ -29,6 +33,11 @@ def tearDownModule():
 
 def want(steps, attempt=1):
     return [(n, attempt, 10.0 / n + 1.0 / 3.0, 1.0 / (n + 7)) for n in range(1, steps + 1)]
+
+
+def waits_to_be_read(connection):
+    """Bytes."""
+    return struct.unpack("i", fcntl.ioctl(connection, termios.FIONREAD, b"\0" * 4))[0]
 
 
 class Case(ServerCase):
@@ -245,6 +254,27 @@ class Durable(Case):
         self.s.start()
         self.s.wait_state(job, "SUCCEEDED")
         self.assertEqual(self.s.curve(job), want(60))
+
+    # A client that asks for more than its socket holds, and never reads: a write to it is under way
+    # for ever. The server leaves all the same, while the client is still there.
+    def test_a_client_that_does_not_read_does_not_hold_up_a_stop(self):
+        for n in range(100):
+            spec = self.s.spec(f"a-name-of-some-length-{n}", tags=["x" * 64])
+            spec.hold = True
+            self.s.submit(spec)
+        ask = m.jobs.ListJobsRequest(all=True, page_size=1000)
+        size = len(self.s.jobs.List(ask, timeout=DEADLINE).SerializeToString())
+        with h2.connect(self.s.data / "tandemd.sock") as client:
+            client.sendall(h2.greeting_of_a_wide_window())
+            for stream in range(1, 2 * max(2, (1 << 20) // size), 2):
+                client.sendall(
+                    h2.frame(h2.HEADERS, h2.END_HEADERS, stream,
+                             h2.request_headers(b"/tandem.v1.Jobs/List")) +
+                    h2.frame(h2.DATA, h2.END_STREAM, stream, h2.message(ask.SerializeToString())))
+            wait_for("answers that fill the socket", lambda: waits_to_be_read(client) > 100000)
+            self.assertEqual(self.s.stop(), 0)
+            self.assertGreater(waits_to_be_read(client), 100000)
+        self.s.start()
 
     # (3) One unreadable row.
     def test_a_damaged_spec_is_quarantined_and_the_server_boots(self):
