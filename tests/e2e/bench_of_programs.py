@@ -131,6 +131,13 @@ def end_processes(programs):
     return left
 
 
+def clear_up(folder):
+    """For unittest.addModuleCleanup, which comes also after a setUpModule that has failed, where
+    tearDownModule doesn't: ends what still runs of it."""
+    end_processes(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def put_away(server):
     """At a module's end: the server leaves well, and nothing of it stays."""
     code = server.stop()

@@ -12,24 +12,29 @@ import io
 import json
 import os
 import pathlib
-import shutil
 import signal
 import sys
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (end_processes, link_programs, make_stubs, new_folder, processes,
+from bench_of_programs import (clear_up, link_programs, make_stubs, new_folder, processes,
                                wait_for)
 from cluster_run_bench import QUOTAS, Cluster, Sampler, most_of
 from cluster_run_books import (attempts, device_names, micros, most_held, overlaps, rows,
                                utilisation)
 from cluster_run_jobs import ENDLESS, NODES, Job, recipes
+from held import hold, let_go
 
 FULL = os.environ.get("TANDEM_FULL", "0") != "0"
 SAMPLE = not FULL and os.environ.get("TANDEM_SAMPLE", "0") != "0"
 SCALE = 4 if FULL else 0.3 if SAMPLE else 1
 LONG_S = 20 if FULL else 2 if SAMPLE else 4  # about what long jobs take when they are alone
+# Of a job that is to be disturbed, so many attempts come on by so many steps and wait for that.
+ATTEMPTS, STEPS = 30, 3
+HOLDS = [f"{attempt}.+{STEPS}" for attempt in range(1, ATTEMPTS + 1)]
+
+
 def run_alone(server, job_recipes):
     """The curve and the weights of each recipe, with all of the cluster to itself."""
     alone = {}
@@ -45,12 +50,14 @@ def run_alone(server, job_recipes):
 
 
 def measure(server, recipe):
-    """Steps that take its seconds."""
+    """Steps that take its seconds; enough for all attempts of one that is disturbed, which stop when
+    they are held or a step later."""
     job = server.submit_file(Job("measure", None, "measure", steps=20).text(recipe))
     server.wait_state(job, "SUCCEEDED")
     times = sorted(float(r["step_ms"]) for r in csv.DictReader(io.StringIO(server.tandem(
         "metrics", job, "-o", "csv", "--series", "step_ms"))))
-    return min(50000, max(60, int(1000 * recipe.seconds / times[len(times) // 4])))
+    least = ATTEMPTS * (STEPS + 1) + 1
+    return min(50000, max(least, int(1000 * recipe.seconds / times[len(times) // 4])))
 
 
 def matches(event, fields):
@@ -74,8 +81,8 @@ class Story:
     def get(self, name):
         return self.s.get(self.job[name].id)
 
-    def wait_running(self, name, step=5, attempt=1):
-        """It trains, has come on within this attempt, and is far from its end."""
+    def wait_running(self, name, step=STEPS, attempt=1):
+        """It trains, has come on within this attempt, and isn't at its end."""
         job = self.job[name].id
 
         def there():
@@ -85,6 +92,10 @@ class Story:
             return got.state == self.s.m.jobs.JOB_RUNNING and got.attempt >= attempt and \
                 got.step >= got.attempts[-1].start_step + step
         wait_for(f"{name} to train in attempt {attempt}", there)
+
+    def let_go(self, name):
+        for moment in HOLDS:
+            let_go(self.s, self.job[name].id, moment)
 
     def wait_event(self, name, **fields):
         def seen():
@@ -107,8 +118,8 @@ class Story:
 
     def take_back(self):
         """Research borrows what product doesn't use, until product wants it."""
-        self.submit("own", "research", "long", "low")
-        self.submit("lent", "research", "long-ref", "low")
+        self.submit("own", "research", "long", "low", tags=hold(*HOLDS))
+        self.submit("lent", "research", "long-ref", "low", tags=hold(*HOLDS))
         self.wait_running("lent")
         self.wait_running("own")
         assert self.get("lent").borrowed and not self.get("own").borrowed
@@ -159,6 +170,7 @@ class Story:
         self.wait_running("own", attempt=2)
         self.kill_one_of(self.job["own"].id)
         self.wait_running("own", attempt=3)
+        self.let_go("own")
 
     def kill_one_of(self, job):
         for pid, exe in sorted(processes(self.s.programs).items()):
@@ -200,15 +212,17 @@ class Story:
         self.submit("r-all", "research", "sixteen")
         self.ask_why("drained", "r-all", "rosa")
         wait_for("the gang to go on elsewhere", lambda: self.get("lent").attempt > run.number)
+        self.let_go("lent")
         self.s.tandem("undrain", node)
 
     def submit_urgent(self):
         self.s.tandem("release", self.job["r-held"].id, user="rosa")
         self.s.tandem("release", self.job["p-held"].id, user="pat")
-        self.submit("p-paused", "product", "long-four", "800")
+        self.submit("p-paused", "product", "long-four", "800", tags=hold(*HOLDS))
         self.wait_running("p-paused")
         self.s.tandem("pause", self.job["p-paused"].id, user="pat")
         self.s.wait_state(self.job["p-paused"].id, "PAUSED")
+        self.let_go("p-paused")
         for i, recipe in enumerate(["four", "six", "three-ref", "one"]):
             self.submit(f"p-late{i}", "product", recipe, ["high", "600", "normal", "low"][i])
         self.s.tandem("resume", self.job["p-paused"].id, user="pat")
@@ -221,8 +235,9 @@ class Story:
 def setUpModule():
     global m, folder, server, alone, story, sampler, seconds, all_recipes
     folder = new_folder()
+    unittest.addModuleCleanup(clear_up, folder)
     m = make_stubs(folder)
-    programs = link_programs(folder / "bin", "tandem-rank")
+    programs = link_programs(folder / "bin", "held_rank")
     all_recipes = recipes(SCALE, LONG_S)
     began = time.monotonic()
     server = Cluster(m, folder / "calm", programs)
@@ -248,7 +263,6 @@ def setUpModule():
         if sys.exc_info()[0]:
             print(story.times, server.tandem("ls", "-a"), server.tandem("nodes"),
                   (folder / "busy/tandemd.log").read_text()[-8000:], file=sys.stderr)
-            tearDownModule()
     seconds = time.monotonic() - began
     report(calm_s)
 
@@ -271,8 +285,6 @@ def report(calm_s):
 
 def tearDownModule():
     code = server.stop()
-    end_processes(folder)
-    shutil.rmtree(folder, ignore_errors=True)
     assert code == 0, f"tandemd left with {code}"
 
 

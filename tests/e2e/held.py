@@ -4,7 +4,8 @@ from bench_of_programs import wait_for
 
 
 def hold(*moments):
-    """Tags: for each "A.S", attempt A is held behind step S, until it is let go or told to stop."""
+    """Tags: for each "A.S", attempt A is held behind step S, until it is let go or told to stop; for
+    "A.+S" it is held S steps after those that it goes on from."""
     return [f"hold={moment}" for moment in moments]
 
 
