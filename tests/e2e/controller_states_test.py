@@ -23,7 +23,10 @@ CHANNELS = 8
 RETRIED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 # A gang is STARTING for as long as its tandem-node takes to attach: until it may, here.
 SLOW_NODE = """#!/bin/sh
-until [ -e "${0%/*}/nodes-may-start" ]; do sleep 0.05; done
+until [ -e "${0%/*}/nodes-may-start" ]; do
+  [ -d "${0%/*}" ] || exit 1
+  sleep 0.05
+done
 exec "${0%/*}/tandem-node.real" "$@"
 """
 

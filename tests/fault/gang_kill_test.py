@@ -15,8 +15,8 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
-from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+from bench_of_programs import (DEADLINE, Server, clear_up, grpc, link_programs, make_stubs,
+                               new_folder, processes, wait_for)
 from held import hold, wait_held
 
 SEED = int(os.environ.get("KILL_SEED", "1"))
@@ -37,6 +37,7 @@ unless_sampled = unittest.skipIf(SAMPLE, "SKIPPED: TANDEM_SAMPLE")
 def setUpModule():
     global folder, m, programs, server, truth, sharded_truth
     folder = new_folder()
+    unittest.addModuleCleanup(clear_up, folder)
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "held_rank")
     server = Server(m, folder, programs, devices=8)
@@ -60,9 +61,6 @@ def tearDownModule():
         pass  # those that stay are named below, and ended
     code = server.stop()
     left = processes(programs)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
     assert not left, f"processes were left behind: {left}"
     assert code == 0, f"tandemd left with {code}"
 
