@@ -49,8 +49,9 @@ struct rpc_view {
 };
 
 /* Connects, shakes hands, checks the certificate and leaves. *out is filled as far as it came, even
- * when it fails. ERR_UNAVAILABLE: nobody answers; ERR_FAILED_PRECONDITION: somebody does, but one
- * of the two sides doesn't trust the other, or it isn't TLS. */
+ * when it fails. ERR_UNAVAILABLE: nobody answers; ERR_DEADLINE_EXCEEDED: somebody does, but doesn't
+ * go on with the handshake; ERR_FAILED_PRECONDITION: one of the two sides doesn't trust the other,
+ * or it isn't TLS. */
 int rpc_tls_look(const struct rpc_target *target, const struct rpc_trust *trust,
                  struct rpc_view *out, struct error *err);
 /* When the certificate in a PEM text ends; 0: it holds none. */

@@ -323,7 +323,7 @@ static void set_step_time(RankedPlan *ranked, const ClusterSpec *cluster, bool i
     ranked->has_step_s = time.step_s > 0;
     if (is_owner && strcmp(plan->backend, "cuda") == 0 && plan->n_unbuilt == 0) {
         char *text;
-        msg_printf(&text, "step_s is by formula, not by launches, until this host's peak is "
+        msg_printf(&text, "step_s is by formula, not by launches, while this host's peak is "
                           "measured");
         msg_push(&ranked->summary->notes, &ranked->summary->n_notes, text);
     }

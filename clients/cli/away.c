@@ -6,17 +6,17 @@
 
 enum { RETRY_MS = 500, ANSWERED_MS = 600000, NEVER_ANSWERED_MS = 5000 };
 
-bool away_wait(struct away *a, struct cli *cli, const struct error *err)
+bool away_wait(struct cli *cli, const struct error *err)
 {
     int64_t now = clock_mono_ms();
     if (!cli->channel) {
         return false; /* there is no server to wait for */
     }
-    if (!a->since_ms && !cli->answered) {
+    if (!cli->away_since_ms && !cli->answered) {
         fprintf(stderr, "tandem: %s; trying again for %d s\n", err->text, NEVER_ANSWERED_MS / 1000);
     }
-    a->since_ms = a->since_ms ? a->since_ms : now;
-    if (now - a->since_ms > (cli->answered ? ANSWERED_MS : NEVER_ANSWERED_MS)) {
+    cli->away_since_ms = cli->away_since_ms ? cli->away_since_ms : now;
+    if (now - cli->away_since_ms > (cli->answered ? ANSWERED_MS : NEVER_ANSWERED_MS)) {
         return false;
     }
     rpc_channel_wait(cli->channel, RETRY_MS);

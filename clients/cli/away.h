@@ -6,11 +6,8 @@
 
 #include "clients/cli/cli.h"
 
-struct away {
-    int64_t since_ms; /* 0 = it is there: set so by who hears it */
-};
-
-/* Waits a moment, or until the server is there; false: it was long enough, try no more. */
-bool away_wait(struct away *a, struct cli *cli, const struct error *err);
+/* Waits a moment, or until the server is there; false: it was long enough, try no more. One
+ * patience for all calls of a command: what hears the server sets cli->away_since_ms to 0. */
+bool away_wait(struct cli *cli, const struct error *err);
 
 #endif

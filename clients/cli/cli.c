@@ -34,7 +34,10 @@ int cli_call_within(struct cli *cli, const char *method, const ProtobufCMessage 
     }
     int r = rpc_call(channel, path, request, descriptor, reply, deadline_ms, err);
     bool heard = r == 0 || (err->code != ERR_UNAVAILABLE && err->code != ERR_DEADLINE_EXCEEDED);
-    cli->answered = cli->answered || heard;
+    if (heard) {
+        cli->answered = true;
+        cli->away_since_ms = 0;
+    }
     return r;
 }
 

@@ -34,8 +34,7 @@ struct follow {
     int64_t line_step; /* of the last plain line; -1 = none */
     bool bar_shown;    /* the cursor stands behind a bar */
     int64_t shown_ms;  /* when */
-    struct away away;
-    bool was_there; /* the server has answered the stream */
+    bool was_there;    /* the server has answered the stream */
 };
 
 /* ---- what is shown ------------------------------------------------------------------------- */
@@ -222,8 +221,8 @@ static int read_stream(struct follow *f, struct rpc_stream *s, struct error *err
         int r = rpc_stream_recv(s, &watch_reply__descriptor, &m, REDRAW_MS, err);
         if (r == 1) {
             f->was_there = true;
-            if (f->away.since_ms) {
-                f->away.since_ms = 0;
+            if (f->cli->away_since_ms) {
+                f->cli->away_since_ms = 0;
                 say(f, clock_wall_us(), NULL, "connected", "the server is back");
             }
             take(f, (WatchReply *)m);
@@ -246,13 +245,13 @@ static bool wait_for_server(struct follow *f, const struct error *err)
     if (err->code != ERR_UNAVAILABLE && err->code != ERR_CANCELLED && !is_busy) {
         return false;
     }
-    if (!f->away.since_ms && f->cli->answered) {
+    if (!f->cli->away_since_ms && f->cli->answered) {
         char text[ERROR_TEXT_MAX + 64];
         snprintf(text, sizeof text, "%s; the job goes on, trying again",
                  is_busy ? err->text : "the server is away");
         say(f, clock_wall_us(), "\033[33m", "disconnected", text);
     }
-    return away_wait(&f->away, f->cli, err);
+    return away_wait(f->cli, err);
 }
 
 /* Asks what the job is now, and which event is the last that it tells of. */
@@ -359,8 +358,11 @@ int follow_job(struct cli *cli, const char *ref, bool quiet)
     } else {
         f.bar_shown = cli->out_tty; /* or the terminal's ^C */
         clear_bar(&f);
-        fprintf(stderr, "tandem: detached; the job runs on (tandem watch %s)\n",
-                f.id[0] ? f.id : ref);
+        if (f.id[0]) {
+            fprintf(stderr, "tandem: detached; the job runs on (tandem watch %s)\n", f.id);
+        } else {
+            fprintf(stderr, "tandem: interrupted before the server has told of %s\n", ref);
+        }
         code = EXIT_DETACHED;
     }
     if (f.job) {

@@ -54,12 +54,11 @@ const char *job_newest(struct cli *cli, const char *ref, char id[32])
 
 const char *job_newest_to_follow(struct cli *cli, const char *ref, char id[32])
 {
-    struct away away = {0};
     struct error err;
     const char *found;
     terminal_catch_interrupt();
     while (!(found = find_newest(cli, ref, id, &err)) && err.code == ERR_UNAVAILABLE &&
-           !terminal_interrupted() && away_wait(&away, cli, &err)) {
+           !terminal_interrupted() && away_wait(cli, &err)) {
     }
     return found ? found : ref;
 }

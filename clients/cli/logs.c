@@ -68,9 +68,9 @@ static void print_piece(struct seen *seen, const LogsReply *r)
 }
 
 /* An open stream of a job that has written nothing, most often one that waits: said once. */
-static void say_silent(struct seen *seen)
+static void say_silent(struct seen *seen, const LogsRequest *q)
 {
-    if (seen->connected && !seen->attempt && !seen->said_silent) {
+    if (q->follow && seen->connected && !seen->attempt && !seen->said_silent) {
         fprintf(stderr, "tandem: nothing is written yet; waiting for it\n");
         seen->said_silent = true;
     }
@@ -99,7 +99,7 @@ static int read_stream(struct cli *cli, const LogsRequest *q, struct seen *seen,
             protobuf_c_message_free_unpacked(m, NULL);
         } else if (r < 0 && err->code == ERR_DEADLINE_EXCEEDED) {
             seen->connected = seen->connected || is_open;
-            say_silent(seen);
+            say_silent(seen, q);
             r = 1;
         }
     }
@@ -111,7 +111,6 @@ static int print_logs(struct cli *cli, LogsRequest *q)
 {
     static struct seen seen;
     struct error err;
-    struct away away = {0};
     bool was_there = false;
     seen.prefixed = !q->has_rank;
     terminal_catch_interrupt();
@@ -127,17 +126,17 @@ static int print_logs(struct cli *cli, LogsRequest *q)
         /* The server went away while it was followed: go on where we were. */
         if (seen.connected) {
             was_there = cli->answered = true;
-            away.since_ms = 0;
+            cli->away_since_ms = 0;
         }
         bool is_busy = err.code == ERR_RESOURCE_EXHAUSTED && was_there;
         if (!q->follow || (err.code != ERR_UNAVAILABLE && !is_busy)) {
             return cli_fail(&err);
         }
-        if (!away.since_ms && cli->answered) {
+        if (!cli->away_since_ms && cli->answered) {
             fprintf(stderr, "tandem: %s; the job goes on, trying again\n",
                     is_busy ? err.text : "the server is away");
         }
-        if (!away_wait(&away, cli, &err)) {
+        if (!away_wait(cli, &err)) {
             return cli_fail(&err);
         }
     }

@@ -243,6 +243,7 @@ static void print_step(const struct cli *cli, struct curve *c, const StepMetrics
 struct cursor {
     int32_t attempt;
     int64_t step;
+    bool said_silent; /* that there is none */
 };
 
 static bool is_behind(const struct cursor *at, int32_t attempt, int64_t step)
@@ -256,7 +257,8 @@ static void take_step(const struct cli *cli, const struct ask *a, struct curve *
     if (!is_behind(at, m->attempt, m->step)) {
         return;
     }
-    *at = (struct cursor){m->attempt, m->step};
+    at->attempt = m->attempt;
+    at->step = m->step;
     if (m->step >= a->from && (a->to == 0 || m->step <= a->to)) {
         print_step(cli, c, m);
     }
@@ -280,12 +282,11 @@ static int fill_gap(struct cli *cli, const struct ask *a, struct curve *c, struc
 }
 
 /* An open stream of a job that has made no step, most often one that waits: said once. */
-static void say_silent(const struct cursor *at, bool connected)
+static void say_silent(struct cursor *at, bool connected)
 {
-    static bool said;
-    if (connected && at->attempt == 0 && !said) {
+    if (connected && at->attempt == 0 && !at->said_silent) {
         fprintf(stderr, "tandem: no step yet; waiting for one\n");
-        said = true;
+        at->said_silent = true;
     }
 }
 
@@ -336,7 +337,6 @@ static int follow(struct cli *cli, const struct ask *a, struct curve *c)
 {
     struct cursor at = {0};
     struct error err;
-    struct away away = {0};
     bool was_there = false;
     terminal_catch_interrupt();
     if (cli->format == FORMAT_CSV) {
@@ -356,17 +356,17 @@ static int follow(struct cli *cli, const struct ask *a, struct curve *c)
         }
         if (connected) {
             was_there = cli->answered = true;
-            away.since_ms = 0;
+            cli->away_since_ms = 0;
         }
         bool is_busy = err.code == ERR_RESOURCE_EXHAUSTED && was_there;
         if (err.code != ERR_UNAVAILABLE && !is_busy) {
             return cli_fail(&err);
         }
-        if (!away.since_ms && cli->answered) {
+        if (!cli->away_since_ms && cli->answered) {
             fprintf(stderr, "tandem: %s; the job goes on, trying again\n",
                     is_busy ? err.text : "the server is away");
         }
-        if (!away_wait(&away, cli, &err)) {
+        if (!away_wait(cli, &err)) {
             return cli_fail(&err);
         }
     }

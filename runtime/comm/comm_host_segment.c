@@ -18,7 +18,10 @@
 
 #define SEGMENT_MAGIC 0x31746e6d67657374u /* "tsegmnt1" */
 #define PAGE_BYTES ((size_t)4096)
+/* For the reason of an abort, whose writer may be stopped. Who only looks on, tandem-node, has a
+ * gang to end meanwhile. */
 #define REASON_MS 5000
+#define LOOK_REASON_MS 500
 
 static size_t round_up(size_t n, size_t unit)
 {
@@ -234,10 +237,10 @@ void comm_host_segment_abort(void *segment, int32_t culprit_rank, const char *re
     segment_abort(segment, ERR_ABORTED, culprit_rank, reason);
 }
 
-static uint32_t segment_await_reason(struct segment_header *h)
+static uint32_t segment_await_reason(struct segment_header *h, int64_t at_most_ms)
 {
     /* The reason follows at once, unless its writer was killed in the middle of it; or stopped. */
-    int64_t until = clock_mono_ns() + REASON_MS * INT64_C(1000000);
+    int64_t until = clock_mono_ns() + at_most_ms * INT64_C(1000000);
     uint32_t state;
     while ((state = atomic_load(&h->abort_state)) == SEGMENT_ABORT_CLAIMED &&
            clock_mono_ns() < until) {
@@ -252,7 +255,7 @@ bool comm_host_segment_culprit(void *segment, int32_t *culprit_rank, char *reaso
     if (!segment_is_aborted(h)) {
         return false;
     }
-    bool whole = segment_await_reason(h) == SEGMENT_ABORTED;
+    bool whole = segment_await_reason(h, LOOK_REASON_MS) == SEGMENT_ABORTED;
     *culprit_rank = whole ? h->culprit : -1;
     snprintf(reason, size, "%.*s", SEGMENT_REASON_MAX,
              whole ? h->reason : "a rank stopped the gang");
@@ -261,7 +264,7 @@ bool comm_host_segment_culprit(void *segment, int32_t *culprit_rank, char *reaso
 
 int segment_abort_error(struct segment_header *h, const char *doing, struct error *err)
 {
-    if (segment_await_reason(h) != SEGMENT_ABORTED) {
+    if (segment_await_reason(h, REASON_MS) != SEGMENT_ABORTED) {
         return error_set(err, ERR_ABORTED, "%s: the gang is being stopped", doing);
     }
     return error_set(err, (enum error_code)h->code, "%s: %.*s", doing, SEGMENT_REASON_MAX,

@@ -200,8 +200,8 @@ static void not_read(struct outbox *o, const struct error *err)
 {
     bool passes = err && may_pass(err);
     if (passes && ++o->num_unread < READ_TRIES) {
-        int64_t wait_ms = (int64_t)REREAD_FIRST_MS << (o->num_unread - 1);
-        o->reread_ms = clock_mono_ms() + (wait_ms < REREAD_MOST_MS ? wait_ms : REREAD_MOST_MS);
+        int64_t pause_ms = (int64_t)REREAD_FIRST_MS << (o->num_unread - 1);
+        o->reread_ms = clock_mono_ms() + (pause_ms < REREAD_MOST_MS ? pause_ms : REREAD_MOST_MS);
         if (o->num_unread == 1) {
             log_warn("reports can't be read back, which is tried again: %s", err->text);
         }

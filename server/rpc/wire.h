@@ -82,7 +82,8 @@ struct call {
 struct call *wire_call_new(struct server *s, grpc_completion_queue *cq, bool by_unix);
 /* Frees one that core never handed out, or that never went live. */
 void wire_call_discard(struct call *c);
-/* First thing on a new call: to be told of its end. */
+/* Before anything else is begun on a call that goes live: to be told of its end. The server's lock
+ * is held. */
 void wire_call_opened(struct call *c);
 /* Asks core for the next message, unless held, half-closed, ending or asked already. */
 void wire_call_recv(struct call *c);

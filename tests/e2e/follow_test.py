@@ -216,7 +216,17 @@ class Following(unittest.TestCase):
                 if code != 4:
                     break
             self.assertEqual(code, 0, text)
+            self.assertEqual(text.count("trying again for 5 s"), 1, text)
             self.assertNotIn("the server is away", text)
+
+    # One patience for all that a command asks: its name first.
+    def test_a_server_that_never_answers_is_tried_once(self):
+        started = [self.start(*words, at=f"unix:{folder}/never.sock") for words in (
+            ("watch", "absent"), ("logs", "absent", "-f"), ("metrics", "absent", "-f"))]
+        for one in started:
+            code, text = self.finish(one)
+            self.assertEqual(code, 4, text)
+            self.assertEqual(text.count("trying again for 5 s"), 1, text)
 
     # By the contract of the stream itself: after_event_id goes on where a watch broke off.
     def test_a_stream_is_taken_up_without_loss_or_doubles(self):

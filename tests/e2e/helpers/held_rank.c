@@ -36,9 +36,11 @@ static bool has_tag(const char *name, const char *value)
     const JobSpec *spec = start->start->plan->spec;
     char want[64];
     snprintf(want, sizeof want, "%s=%s", name, value);
-    for (size_t i = 0; i < spec->n_tags; i++)
-        if (strcmp(spec->tags[i], want) == 0)
+    for (size_t i = 0; i < spec->n_tags; i++) {
+        if (strcmp(spec->tags[i], want) == 0) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -59,14 +61,17 @@ int __wrap_report_step(struct report *r, int64_t step, const struct step_result 
                        struct error *err)
 {
     char at[32], after[32];
-    if (__real_report_step(r, step, result, err) != 0)
+    if (__real_report_step(r, step, result, err) != 0) {
         return -1;
+    }
     snprintf(at, sizeof at, "%d.%lld", (int)start->attempt, (long long)step);
     snprintf(after, sizeof after, "%d.+%lld", (int)start->attempt,
              (long long)(step - start->start->resume_step));
-    if (has_tag("hold", at))
+    if (has_tag("hold", at)) {
         hold(at);
-    if (has_tag("hold", after))
+    }
+    if (has_tag("hold", after)) {
         hold(after);
+    }
     return 0;
 }
