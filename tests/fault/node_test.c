@@ -203,6 +203,12 @@ static void expect_why(const struct run *r, int rank, ExitKind kind, int32_t cod
     }
 }
 
+/* It leaves by itself for another that doesn't; where it is slow to, it is told to with that one. */
+static void expect_left(const struct run *r, int rank, const char *part)
+{
+    expect_why(r, rank, EXIT_STOPPED, r->code[rank] == SIGTERM ? SIGTERM : 1, part);
+}
+
 static void send_stop(struct run *r, int64_t step)
 {
     StopAtStep stop = STOP_AT_STEP__INIT;
@@ -344,7 +350,7 @@ static void a_hanging_rank_is_the_one_to_blame(void **state)
     }
     assert_int_equal(r.end.first_failed_rank, 2);
     assert_string_equal(r.end.message, "rank 2 did not come to barrier within 2.0 s");
-    expect_why(&r, 0, EXIT_STOPPED, 1, "rank 2 did not come to barrier");
+    expect_left(&r, 0, "rank 2 did not come to barrier");
     expect_why(&r, 2, EXIT_STOPPED, 15, "stopped by Tandem");
     run_close(&r);
 }
@@ -475,7 +481,7 @@ static void a_rank_that_is_busy_for_ever_is_named(void **state)
     }
     assert_true(r.end.retryable);
     assert_int_equal(r.num_metrics, 19);
-    expect_why(&r, 0, EXIT_STOPPED, 1, "barrier: rank 2: has not come to barrier");
+    expect_left(&r, 0, "barrier: rank 2: has not come to barrier");
     run_close(&r);
 }
 
