@@ -314,7 +314,7 @@ class Audit(Case):
                             ("Admin/ListUsers", "mia", "denied"),
                             ("Admin/ListUsers", "tara",
                              'denied: tenant: you are in red, not in "blue"'),
-                            ("Jobs/Cancel", "mia", 'no job is named "?' + "\u00e9" * 70)}
+                            ("Jobs/Cancel", "mia", 'no job is named " ' + "\u00e9" * 70)}
         wait_for("the refusals to be written down", seen)
         self.assertFalse([r for r in self.audit() if r.method == "Jobs/List"])
 
