@@ -30,8 +30,8 @@ struct controller {
     struct call *call; /* the live stream */
     /* Set before use. */
     int32_t num_ranks;
-    bool mute; /* acknowledge nothing */
-    int64_t lease_ms;
+    bool mute;                /* acknowledge nothing */
+    _Atomic int64_t lease_ms; /* may change meanwhile */
     int refuse_after; /* this many hellos are served, the next refused; -1 = all are served */
     int num_ids_lost; /* the stream breaks in place of the first answers to ids */
     int break_after;  /* breaks the stream after so many numbered messages; 0 = never */
