@@ -1,25 +1,18 @@
 /* Thousands of random layouts: each is refused in words that name a field, or planned with figures
  * that agree with each other. TANDEM_FULL=1: ten times as many; TANDEM_SEED=N: from another seed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "model/config.h"
 #include "model/family.h"
 #include "plan/layout_rules.h"
 #include "plan/params.h"
 #include "plan/stages.h"
-#include "plan_case.h"
+#include "plan_fixture.h"
 
 #define SEED 20240607
 
-static struct plan_case *c;
 static struct spec_unbuilt unbuilt;
 static RecomputeSpec recompute;
 
@@ -359,22 +352,6 @@ static void extreme_layouts_do_not_overflow(void **state)
         }
     }
 }
-
-static int setup(void **state)
-{
-    (void)state;
-    c = plan_case_new();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    plan_case_free(c);
-    return 0;
-}
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
