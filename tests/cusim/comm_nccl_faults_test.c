@@ -13,15 +13,15 @@
 /* ---- who is missing ---------------------------------------------------------------------------
  */
 
-static void note_round(struct rank *r)
-{
-    atomic_fetch_add(&r->shared->num_rounds[r->rank], 1);
-}
+/* Numbers of a communicator's calls: of its making, and of the first round that a rank doesn't come
+ * to which stops behind ROUNDS_OF_ONE of them. */
+#define CALL_JOIN_NUMBER 1
+#define CALL_OF_NOBODY (CALL_JOIN_NUMBER + ROUNDS_OF_ONE + 1)
 
 /* Until the test ends it. */
 static void stand(struct rank *r)
 {
-    note_round(r);
+    rank_note_round(r);
     for (;;) {
         pause();
     }
@@ -74,7 +74,7 @@ static void a_stopped_rank_is_named_at_the_deadline(void **state)
             .num = 4, .schedule = i * 4, .deadline_ms = LONG_MS, .has_board = true, .stands = 2};
         pid_t pids[MAX_RANKS];
         ranks_start(&r, hear_of_the_stopped, pids);
-        deadline_passes(&r, 2);
+        deadline_passes(&r, pids, 2, CALL_OF_NOBODY);
         ranks_end(&r, pids, 1u << 2);
     }
 }
@@ -177,10 +177,12 @@ static void miss_a_message(struct rank *r)
     c = r->all;
     float *x = r->dev->ops->alloc(r->dev, 40, MEM_DEVICE);
     if (r->rank == 1) {
+        rank_wait_for_others(r);
         stand(r);
     }
     /* 0 from 1; 2 from 0, who waits itself. */
     NEED(c->ops->recv(c, r->s, x, 10, DTYPE_F32, r->rank == 0 ? 1 : 0, &r->err) == 0);
+    rank_note_round(r);
     NEED(SYNC() == -1 && r->err.code == ERR_DEADLINE_EXCEEDED);
     NEED(strstr(r->err.text, "rank 1 on n1 did not come to receive of 10 fp32 from member 1"));
     r->dev->ops->free(r->dev, x);
@@ -190,12 +192,20 @@ static void miss_a_message(struct rank *r)
 static void a_rank_that_never_comes_is_named(void **state)
 {
     (void)state;
-    static const rank_fn cases[] = {miss_the_world, miss_a_group, miss_a_call, miss_a_message};
+    static const struct {
+        rank_fn fn;
+        uint32_t call_number; /* messages have none of their own */
+    } cases[] = {
+        {miss_the_world, CALL_JOIN_NUMBER},
+        {miss_a_group, CALL_JOIN_NUMBER},
+        {miss_a_call, CALL_JOIN_NUMBER + 1},
+        {miss_a_message, CALL_JOIN_NUMBER},
+    };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rank r = {.num = 3, .deadline_ms = LONG_MS, .has_board = true};
         pid_t pids[MAX_RANKS];
-        ranks_start(&r, cases[i], pids);
-        deadline_passes(&r, 1);
+        ranks_start(&r, cases[i].fn, pids);
+        deadline_passes(&r, pids, 1, cases[i].call_number);
         ranks_end(&r, pids, 1u << 1);
     }
 }
@@ -218,7 +228,7 @@ static void be_late_on_the_device(struct rank *r)
         NEED(r->dev->ops->stream_wait(r->dev, r->s, never, &r->err) == 0);
     }
     NEED(c->ops->all_reduce(c, r->s, x, 10, DTYPE_F32, COMM_SUM, &r->err) == 0);
-    note_round(r);
+    rank_note_round(r);
     NEED(SYNC() == -1);
     NEED(strstr(r->err.text, "did not come to "));
     second->ops->free(second);
@@ -241,10 +251,17 @@ static void calls_in_another_order_end_at_the_deadline(void **state)
 /* ---- what else goes wrong ---------------------------------------------------------------------
  */
 
+/* Behind a sum like those that come: what the watchdog names is the one it is inside of or, between
+ * two, the last one. */
 static void break_one(struct rank *r)
 {
     rank_open(r);
-    NEED(r->all->ops->barrier(r->all, r->s, &r->err) == 0 && SYNC() == 0);
+    float *x = r->dev->ops->alloc(r->dev, 5000 * 4, MEM_DEVICE);
+    NEED(x);
+    comm_say(r->all, "bucket %d", 3);
+    NEED(r->all->ops->all_reduce(r->all, r->s, x, 5000, DTYPE_F32, COMM_SUM, &r->err) == 0);
+    NEED(SYNC() == 0);
+    r->dev->ops->free(r->dev, x);
     if (r->rank == 1) {
         cusim_nccl_break(ncclSystemError);
     }
@@ -263,7 +280,9 @@ static void an_error_of_nccl_reaches_all_ranks(void **state)
 static void leave_or_hear(struct rank *r)
 {
     rank_open(r);
+    rank_note_round(r);
     if (r->rank == 0) {
+        rank_wait_for_others(r); /* who may be in the making of the communicator */
         r->world->ops->abort(r->world, "rank 0: the disk is full");
         NEED(r->all->ops->barrier(r->all, r->s, &r->err) == -1 || SYNC() == -1);
         NEED(strstr(r->err.text, "rank 0: the disk is full"));
@@ -287,9 +306,17 @@ static void do_without_a_board(struct rank *r)
     if (r->rank == 1) {
         stand(r);
     }
-    note_round(r);
-    reduce_until_it_fails(r, "all-reduce of bucket 3, 5000 elements over all ranks: a rank did not "
-                             "come to all-reduce");
+    float *x = r->dev->ops->alloc(r->dev, 5000 * 4, MEM_DEVICE);
+    NEED(x);
+    comm_say(r->all, "bucket %d", 3);
+    NEED(r->all->ops->all_reduce(r->all, r->s, x, 5000, DTYPE_F32, COMM_SUM, &r->err) == 0);
+    /* Not earlier: a thread that is inside of the call for as long as a deadline is found there. */
+    rank_note_round(r);
+    NEED(SYNC() == -1);
+    NEED(strstr(r->err.text, "all-reduce of bucket 3, 5000 elements over all ranks: a rank did not "
+                             "come to all-reduce"));
+    r->dev->ops->free(r->dev, x);
+    rank_close(r);
 }
 
 static void abort_without_a_board(struct rank *r)
@@ -344,7 +371,7 @@ static void who_is_held_inside_a_call_gets_out(void **state)
     struct rank r = {.num = 3, .deadline_ms = LONG_MS, .has_board = true};
     pid_t pids[MAX_RANKS];
     ranks_start(&r, be_held, pids);
-    deadline_passes(&r, 2);
+    deadline_passes(&r, pids, 2, CALL_JOIN_NUMBER + 2); /* behind the barrier */
     ranks_end(&r, pids, 1u << 2);
 }
 
@@ -365,16 +392,10 @@ static void who_looks_on_sees_which_rank_is_missing(void **state)
     size_t bytes = comm_host_segment_bytes(r.num, 1 << 20);
     void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd, 0);
     assert_true(segment != MAP_FAILED);
-    int64_t until = clock_mono_ms() + 60000, same_since = 0;
-    while (!same_since || clock_mono_ms() < same_since + 1000) {
-        bool found = comm_host_segment_missing(segment, &missing, 1) == 1 && missing.rank == 2 &&
-                     comm_host_segment_waits_for(segment, 2, &missing);
-        same_since = !found ? 0 : same_since ? same_since : clock_mono_ms();
-        assert_true(clock_mono_ms() < until);
-        clock_sleep_ms(10);
-    }
+    wait_until_missing(&r, segment, 2, CALL_OF_NOBODY);
+    assert_true(comm_host_segment_waits_for(segment, 2, &missing));
     assert_string_equal(missing.call, "all-reduce of bucket 3 (5,000 fp32) over all ranks");
-    assert_true(missing.call_number > 3);
+    assert_int_equal(missing.call_number, CALL_OF_NOBODY);
     comm_host_segment_abort(segment, 2, "rank 2: stood still for 20 s");
     munmap(segment, bytes);
     ranks_end(&r, pids, 1u << 2);

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "tests/deadline.h"
@@ -73,6 +74,20 @@ int64_t __wrap_clock_mono_ns(void)
     return __real_clock_mono_ns() + (ruled ? atomic_load(&ruled->later_ns) : 0);
 }
 
+void rank_note_round(struct rank *r)
+{
+    atomic_fetch_add(&r->shared->num_rounds[r->rank], 1);
+}
+
+void rank_wait_for_others(struct rank *r)
+{
+    for (int32_t i = 0; i < r->num; i++) {
+        while (i != r->rank && atomic_load(&r->shared->num_rounds[i]) == 0) {
+            clock_sleep_ms(1);
+        }
+    }
+}
+
 void ranks_start(struct rank *r, rank_fn fn, pid_t *pids)
 {
     assert_int_equal(comm_nccl_provider.make_id(r->id, NULL), 0);
@@ -86,6 +101,7 @@ void ranks_start(struct rank *r, rank_fn fn, pid_t *pids)
         pids[i] = fork();
         assert_true(pids[i] >= 0);
         if (pids[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test fails, none stands for ever */
             r->rank = i;
             fn(r);
             _exit(0);
@@ -114,20 +130,6 @@ void ranks_end(struct rank *r, const pid_t *pids, unsigned left_out)
     assert_int_equal(num_wrong, 0);
 }
 
-void deadline_passes(const struct rank *r, int32_t missing)
-{
-    size_t bytes = comm_host_segment_bytes(r->num, 1 << 20);
-    struct comm_host_missing m[MAX_RANKS];
-    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
-    assert_true(segment != MAP_FAILED);
-    WAIT_UNTIL(atomic_load(&r->shared->num_rounds[missing]) >= (r->stands ? ROUNDS_OF_ONE : 1),
-               "rank %d to stand", (int)missing);
-    WAIT_UNTIL(comm_host_segment_missing(segment, m, MAX_RANKS) == 1 && m[0].rank == missing,
-               "rank %d to be missing alone", (int)missing);
-    munmap(segment, bytes);
-    atomic_fetch_add(&r->shared->later_ns, 2 * LONG_MS * INT64_C(1000000));
-}
-
 static bool have_left(const struct rank *r, const pid_t *pids, unsigned left_out)
 {
     bool left = true;
@@ -140,11 +142,10 @@ static bool have_left(const struct rank *r, const pid_t *pids, unsigned left_out
     return left;
 }
 
-void deadlines_pass(const struct rank *r, const pid_t *pids, unsigned left_out)
+/* From now on until those have left that are not `left_out`: of a deadline that begins meanwhile,
+ * the next leap is the end. */
+static void leap_until_left(const struct rank *r, const pid_t *pids, unsigned left_out)
 {
-    for (int32_t i = 0; i < r->num; i++) {
-        WAIT_UNTIL(atomic_load(&r->shared->num_rounds[i]) > 0, "the round of rank %d", (int)i);
-    }
     for (int i = 0; !have_left(r, pids, left_out); i++) {
         assert_true(i < 600);
         atomic_fetch_add(&r->shared->later_ns, 2 * LONG_MS * INT64_C(1000000));
@@ -152,6 +153,34 @@ void deadlines_pass(const struct rank *r, const pid_t *pids, unsigned left_out)
             clock_sleep_ms(10);
         }
     }
+}
+
+void wait_until_missing(const struct rank *r, void *segment, int32_t missing, uint32_t call_number)
+{
+    struct comm_host_missing m[MAX_RANKS];
+    WAIT_UNTIL(atomic_load(&r->shared->num_rounds[missing]) >= (r->stands ? ROUNDS_OF_ONE : 1),
+               "rank %d to stand", (int)missing);
+    WAIT_UNTIL(comm_host_segment_missing(segment, m, MAX_RANKS) == 1 && m[0].rank == missing &&
+                   m[0].call_number == call_number,
+               "rank %d to be missing alone in call %u", (int)missing, (unsigned)call_number);
+}
+
+void deadline_passes(const struct rank *r, const pid_t *pids, int32_t missing, uint32_t call_number)
+{
+    size_t bytes = comm_host_segment_bytes(r->num, 1 << 20);
+    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+    assert_true(segment != MAP_FAILED);
+    wait_until_missing(r, segment, missing, call_number);
+    munmap(segment, bytes);
+    leap_until_left(r, pids, 1u << missing);
+}
+
+void deadlines_pass(const struct rank *r, const pid_t *pids, unsigned left_out)
+{
+    for (int32_t i = 0; i < r->num; i++) {
+        WAIT_UNTIL(atomic_load(&r->shared->num_rounds[i]) > 0, "the round of rank %d", (int)i);
+    }
+    leap_until_left(r, pids, left_out);
 }
 
 void ranks_run_well(int32_t num, int schedule, rank_fn fn)

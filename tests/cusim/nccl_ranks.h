@@ -64,15 +64,21 @@ void rank_prepare(struct rank *r);
 void rank_open(struct rank *r);
 /* Whatever happened before, this comes to an end. */
 void rank_close(struct rank *r);
+void rank_note_round(struct rank *r);
+/* Until each of them has noted one. */
+void rank_wait_for_others(struct rank *r);
 
 /* ---- in the test ---- */
 
 void ranks_start(struct rank *r, rank_fn fn, pid_t *pids);
 /* The ranks of `left_out` (bits) are ended here; all others must have found all well. */
 void ranks_end(struct rank *r, const pid_t *pids, unsigned left_out);
-/* The deadline of all that waits has passed: once this rank stands, which it notes as a round, and
- * it alone is waited for. */
-void deadline_passes(const struct rank *r, int32_t missing);
+/* Until this rank stands, which it notes as a round, and it alone is waited for in this call: the
+ * first that it doesn't come to, as the board may be behind and show an earlier one. */
+void wait_until_missing(const struct rank *r, void *segment, int32_t missing, uint32_t call_number);
+/* The deadline of all that waits has passed: once that is so, until all others have left. */
+void deadline_passes(const struct rank *r, const pid_t *pids, int32_t missing,
+                     uint32_t call_number);
 /* The same where nobody can look on: as all have come to a round, again and again until those have
  * left that are not `left_out`. */
 void deadlines_pass(const struct rank *r, const pid_t *pids, unsigned left_out);
