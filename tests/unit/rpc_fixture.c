@@ -84,11 +84,11 @@ static void on_watch(void *ctx, struct call *c, const ProtobufCMessage *message)
 {
     struct fixture *f = ctx;
     (void)message;
+    WatchReply hello = WATCH_REPLY__INIT;
     pthread_mutex_lock(&f->lock);
     f->watchers[f->num_watchers++] = call_ref(c);
-    pthread_mutex_unlock(&f->lock);
-    WatchReply hello = WATCH_REPLY__INIT;
     call_send(c, &hello.base);
+    pthread_mutex_unlock(&f->lock);
 }
 
 static void on_attach(void *ctx, struct call *c, const ProtobufCMessage *message)
@@ -104,13 +104,13 @@ static void on_attach(void *ctx, struct call *c, const ProtobufCMessage *message
     down.attempt = call_caller(c)->attempt;
     down.body_case = WORKER_DOWN__BODY_ACK;
     down.ack = &ack;
-    call_send(c, &down.base);
     if (up->seq == HOLD_AT) {
         call_hold(c, true);
         pthread_mutex_lock(&f->lock);
         f->watchers[f->num_watchers++] = call_ref(c);
         pthread_mutex_unlock(&f->lock);
     }
+    call_send(c, &down.base);
 }
 
 static void on_half_close(void *ctx, struct call *c)
