@@ -19,6 +19,28 @@
 #include "proto/text.h"
 #include "runtime/probe/gpus.h"
 
+/* A folder with a file in the library's place that can't be loaded: the loader looks no further, so
+ * that this host's own isn't found either, where it has a driver. */
+static char bare[64];
+
+static int make_bare(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(bare, sizeof bare, "/tmp/discover_test.XXXXXX");
+    if (!mkdtemp(bare)) {
+        return -1;
+    }
+    snprintf(path, sizeof path, "%s/libnvidia-ml.so.1", bare);
+    return fs_write_atomic(path, "no library", 10, 0600, NULL);
+}
+
+static int remove_bare(void **state)
+{
+    (void)state;
+    return fs_remove_tree(bare, NULL);
+}
+
 /* The reply as it came; NULL: the probe died. mode NULL: no library is found. */
 static ProbeReply *discover(const char *folder, const char *mode)
 {
@@ -34,7 +56,7 @@ static ProbeReply *discover(const char *folder, const char *mode)
     if (pid == 0) {
         char path[512];
         snprintf(path, sizeof path, "%s/%s", TANDEM_BIN_DIR, folder);
-        setenv("LD_LIBRARY_PATH", mode ? path : "", 1);
+        setenv("LD_LIBRARY_PATH", mode ? path : bare, 1);
         setenv("TANDEM_FAKE_NVML", mode ? mode : "", 1);
         dup2(in[0], 0);
         dup2(out[1], 1);
@@ -303,5 +325,5 @@ int main(void)
         cmocka_unit_test(a_library_that_crashes_takes_the_probe_only),
         cmocka_unit_test(names_of_cards_become_words),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_bare, remove_bare);
 }
