@@ -20,8 +20,8 @@
 #include "base/fs.h"
 #include "proto/names.h"
 #include "proto/text.h"
+#include "tests/deadline.h"
 
-#define DEADLINE_MS 20000
 #define TINY TANDEM_SOURCE_DIR "/tests/golden/llama-tiny"
 #define TIED TANDEM_SOURCE_DIR "/tests/golden/llama-deep-tied"
 
@@ -53,13 +53,13 @@ static int teardown(void **state)
 
 static void read_to_end(pid_t pid, int fd, struct buf *out)
 {
-    int64_t end_ms = clock_mono_ms() + DEADLINE_MS;
+    int64_t end_ms = clock_mono_ms() + DEADLINE_S * 1000;
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
         int64_t left_ms = end_ms - clock_mono_ms();
         if (left_ms <= 0 || poll(&p, 1, (int)left_ms) <= 0) {
             kill(pid, SIGKILL);
-            fail_msg("tandem-probe did not answer within %d ms", DEADLINE_MS);
+            fail_msg("tandem-probe did not answer within %d s", DEADLINE_S);
         }
         ssize_t n = read(fd, buf_reserve(out, 65536), 65536);
         assert_true(n >= 0);
