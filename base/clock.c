@@ -15,6 +15,13 @@ int64_t clock_mono_ms(void)
     return clock_mono_ns() / 1000000;
 }
 
+int64_t clock_thread_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 int64_t clock_wall_us(void)
 {
     struct timespec t;

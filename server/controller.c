@@ -177,13 +177,14 @@ static int schedule(struct controller *c, struct error *err)
     if ((!c->schedule && c->now_ms < c->sched_due_ms) || c->now_ms < c->sched_rest_ms) {
         return 0;
     }
-    int64_t began_ms = w->mono_ms(w->ctx);
+    int64_t began_ms = w->busy_ms(w->ctx);
     if (attempts_schedule(c, &pass, err) != 0) {
         return -1;
     }
     c->schedule = pass.again;
     c->sched_due_ms = pass.next_ms;
-    c->sched_rest_ms = controller_rest_until(began_ms, w->mono_ms(w->ctx));
+    int64_t took_ms = w->busy_ms(w->ctx) - began_ms;
+    c->sched_rest_ms = controller_rest_until(took_ms, w->mono_ms(w->ctx));
     return 0;
 }
 

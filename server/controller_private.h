@@ -25,14 +25,15 @@ struct controller {
     int64_t sched_rest_ms;    /* none before this: the last one took long */
     int64_t explain_rest_ms;  /* explanations have used up their part of the time until then */
     int64_t explain_began_ms; /* of the one that is being made */
+    int64_t explain_busy_ms;  /* what the thread had had of the processor by then */
 };
 
 /* A job from its row, into memory. A spec that can't be read quarantines the job. */
 int controller_load(struct controller *c, int64_t id, struct job **out, struct error *err);
 /* Puts j into the list of active jobs, or takes it out, as it is now. */
 void controller_set_active(struct controller *c, struct job *j);
-/* Until when something that took so long is not to be done again. */
-int64_t controller_rest_until(int64_t began_ms, int64_t end_ms);
+/* Until when something that took so much of the processor is not to be done again. */
+int64_t controller_rest_until(int64_t took_ms, int64_t now_ms);
 void controller_remove(struct controller *c, struct job *j);
 void controller_free_job(struct job *j);
 

@@ -11,7 +11,7 @@
 #include "server/job.h"
 #include "server/msg.h"
 
-/* What takes longer than the first is not done again for so many times as long. */
+/* What takes more of the processor than the first is not done again for so many times as long. */
 #define REST_COST_MS 5
 #define REST_TIMES 3
 /* Explanations have the same part of the time, on average over so long. */
@@ -98,22 +98,22 @@ bool controller_may_explain(struct controller *c)
 {
     const struct world *w = controller_world(c);
     c->explain_began_ms = w->mono_ms(w->ctx);
+    c->explain_busy_ms = w->busy_ms(w->ctx);
     return c->explain_rest_ms <= c->explain_began_ms + EXPLAIN_AHEAD_MS;
 }
 
 void controller_explained(struct controller *c)
 {
     const struct world *w = controller_world(c);
-    int64_t took_ms = w->mono_ms(w->ctx) - c->explain_began_ms;
+    int64_t took_ms = w->busy_ms(w->ctx) - c->explain_busy_ms;
     int64_t from_ms =
         c->explain_rest_ms > c->explain_began_ms ? c->explain_rest_ms : c->explain_began_ms;
     c->explain_rest_ms = from_ms + (1 + REST_TIMES) * took_ms;
 }
 
-int64_t controller_rest_until(int64_t began_ms, int64_t end_ms)
+int64_t controller_rest_until(int64_t took_ms, int64_t now_ms)
 {
-    int64_t took_ms = end_ms - began_ms;
-    return took_ms > REST_COST_MS ? end_ms + REST_TIMES * took_ms : 0;
+    return took_ms > REST_COST_MS ? now_ms + REST_TIMES * took_ms : 0;
 }
 
 int64_t controller_bad_ends(const struct controller *c)

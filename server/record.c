@@ -183,6 +183,17 @@ static int64_t wall_us(void *ctx)
     return value;
 }
 
+static int64_t busy_ms(void *ctx)
+{
+    struct record *r = ctx;
+    int64_t value = r->inner.busy_ms(r->inner.ctx);
+    if (listens(r)) {
+        record_put(&r->items, RECORD_BUSY);
+        record_put_number(&r->items, value);
+    }
+    return value;
+}
+
 static int make_token(void *ctx, char token[AUTH_TOKEN_SIZE], uint8_t sha256[HASH_BYTES],
                       struct error *err)
 {
@@ -279,6 +290,7 @@ struct world record_world(struct record *r, const struct controller_options *o, 
     return (struct world){.ctx = r,
                           .mono_ms = mono_ms,
                           .wall_us = wall_us,
+                          .busy_ms = busy_ms,
                           .make_token = make_token,
                           .add_token = add_token,
                           .still_allowed = still_allowed,

@@ -28,6 +28,7 @@ enum record_tag {
     /* In the step, in this order: */
     RECORD_MONO = 'm',
     RECORD_WALL = 'w',
+    RECORD_BUSY = 'b',
     RECORD_TOKEN = 't', /* the hash; the token is never here */
     RECORD_ALLOWED = 'a',
     RECORD_EXISTS = 'e',

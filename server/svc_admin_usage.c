@@ -1,7 +1,6 @@
 /* Service Admin: what tenants had of the devices. What the cluster is at the moment is asked of the
  * owner thread, what was, of the database. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "server/msg.h"
@@ -21,13 +20,6 @@ struct usage_mail {
 #define COST_MS 50
 #define REST_TIMES 3
 
-static int64_t thread_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static int run_usage(void *query, struct mail *base, struct error *err)
 {
     struct query *q = query;
@@ -43,10 +35,10 @@ static int run_usage(void *query, struct mail *base, struct error *err)
             "s",
             (long long)(q->usage_rest_ms - clock_mono_ms()) / 1000 + 1);
     }
-    int64_t began_ms = thread_ms();
+    int64_t began_ms = clock_thread_ms();
     int rc = usage_answer(q->reader, r, tenant, rights_is_admin(who), &m->figures, clock_wall_us(),
                           &reply, err);
-    int64_t took_ms = thread_ms() - began_ms;
+    int64_t took_ms = clock_thread_ms() - began_ms;
     q->usage_rest_ms = took_ms > COST_MS ? clock_mono_ms() + REST_TIMES * took_ms : 0;
     if (rc != 0) {
         return -1;

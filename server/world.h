@@ -35,6 +35,7 @@ struct world {
     void *ctx;
     int64_t (*mono_ms)(void *ctx); /* durations and deadlines */
     int64_t (*wall_us)(void *ctx); /* what people read */
+    int64_t (*busy_ms)(void *ctx); /* what this thread has had of the processor: costs */
     /* A new secret of an attempt. */
     int (*make_token)(void *ctx, char token[AUTH_TOKEN_SIZE], uint8_t sha256[HASH_BYTES],
                       struct error *err);

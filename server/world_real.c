@@ -19,6 +19,12 @@ static int64_t wall_us(void *ctx)
     return clock_wall_us();
 }
 
+static int64_t busy_ms(void *ctx)
+{
+    (void)ctx;
+    return clock_thread_ms();
+}
+
 static int make_token(void *ctx, char token[AUTH_TOKEN_SIZE], uint8_t sha256[HASH_BYTES],
                       struct error *err)
 {
@@ -113,6 +119,7 @@ struct world world_real(struct world_real *parts)
     return (struct world){.ctx = parts,
                           .mono_ms = mono_ms,
                           .wall_us = wall_us,
+                          .busy_ms = busy_ms,
                           .make_token = make_token,
                           .add_token = add_token,
                           .still_allowed = still_allowed,

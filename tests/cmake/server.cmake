@@ -3,6 +3,7 @@ add_library(test_store_fixture STATIC ${CMAKE_SOURCE_DIR}/tests/unit/store_fixtu
 target_link_libraries(test_store_fixture PRIVATE tandem_flags PUBLIC tandem_store PkgConfig::CMOCKA)
 tandem_test(job_test ${CMAKE_SOURCE_DIR}/tests/unit/job_test.c tandem_server)
 tandem_test(supervisor_test ${CMAKE_SOURCE_DIR}/tests/unit/supervisor_test.c tandem_server)
+tandem_test(owner_rest_test ${CMAKE_SOURCE_DIR}/tests/unit/owner_rest_test.c tandem_server)
 tandem_test(store_test ${CMAKE_SOURCE_DIR}/tests/unit/store_test.c test_store_fixture)
 tandem_test(curve_test ${CMAKE_SOURCE_DIR}/tests/unit/curve_test.c tandem_server test_store_fixture)
 add_executable(fake_rank ${CMAKE_SOURCE_DIR}/tests/e2e/helpers/fake_rank.c)

@@ -22,6 +22,11 @@ int64_t clock_mono_ns(void)
     return clock_mono_ms() * 1000000;
 }
 
+int64_t clock_thread_ms(void)
+{
+    return clock_mono_ms();
+}
+
 int64_t clock_wall_us(void)
 {
     const struct sim *s = sim_current();

@@ -127,6 +127,7 @@ struct world sim_world(struct sim *s)
     return (struct world){.ctx = s,
                           .mono_ms = mono_ms,
                           .wall_us = wall_us,
+                          .busy_ms = mono_ms,
                           .make_token = make_token,
                           .add_token = add_token,
                           .exists = exists,

@@ -81,6 +81,12 @@ static int64_t wall_us(void *ctx)
                                                                  : 0;
 }
 
+static int64_t busy_ms(void *ctx)
+{
+    struct replaying *p = ctx;
+    return expect(p, RECORD_BUSY, "reads what it has used") ? record_take_number(&p->frame) : 0;
+}
+
 static int make_token(void *ctx, char token[AUTH_TOKEN_SIZE], uint8_t sha256[HASH_BYTES],
                       struct error *err)
 {
@@ -393,6 +399,7 @@ static int open_all(struct replaying *p, const char *db, struct error *err)
     p->options.world = (struct world){.ctx = p,
                                       .mono_ms = mono_ms,
                                       .wall_us = wall_us,
+                                      .busy_ms = busy_ms,
                                       .make_token = make_token,
                                       .add_token = add_token,
                                       .still_allowed = still_allowed,
