@@ -20,7 +20,7 @@ from bench_of_programs import (DEADLINE, Server, clear_up, end_processes, grpc, 
                                make_stubs, new_folder, processes, wait_for)
 from held import hold, is_held, let_go, wait_held
 from journal_of import has_end
-from leftovers import segments
+from leftovers import check_no_segments, segments
 
 SEED = int(os.environ.get("KILL_SEED", "1"))
 FULL = os.environ.get("TANDEM_FULL", "0") != "0"
@@ -176,7 +176,7 @@ class Case(unittest.TestCase):
         wait_for("no journal", lambda: not list(job_dir(job).glob("logs/*/reports")))
         left = [p for p in job_dir(job).rglob("*") if ".tmp" in p.name or p.is_socket()]
         self.assertEqual(left, [])
-        self.assertEqual(segments(programs) - self.segments, set())
+        check_no_segments(programs, self.segments)
 
 
 class Killed(Case):
