@@ -15,6 +15,9 @@ struct cudnn;
 struct gemm_cache;
 struct memory;
 
+/* Has what the device computed lost its worth? Then err says why. */
+typedef bool (*cuda_lost_fn)(void *arg, struct error *err);
+
 struct cuda_device {
     struct device base;
     int index;
@@ -29,6 +32,8 @@ struct cuda_device {
     struct stream *streams; /* all that there are */
     struct stream *failed;  /* whose failure was the first that nobody has heard of */
     struct error failure;
+    cuda_lost_fn lost; /* NULL = nobody to ask */
+    void *lost_arg;
 };
 
 struct stream {
@@ -66,6 +71,10 @@ cudaStream_t cuda_stream_of(struct stream *s);
  * once; until then so do those of all other streams and events of dev, since they may have waited
  * for s. Call it before you let s go on. Nothing where s has been freed: it had done its work. */
 void cuda_stream_fail(struct device *dev, struct stream *s, const struct error *why);
+
+/* fn is asked behind every sync of dev's streams and events, under dev's lock: what was waited for
+ * may have ended only because somebody let go of it. One at a time; NULL = nobody. */
+void cuda_ask_if_lost(struct device *dev, cuda_lost_fn fn, void *arg);
 
 /* Bytes that each compute stream takes for matrix products. */
 #define CUDA_GEMM_WORKSPACE ((size_t)32 << 20)

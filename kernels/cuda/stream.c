@@ -108,7 +108,17 @@ void cuda_stream_fail(struct device *dev, struct stream *s, const struct error *
     pthread_mutex_unlock(&d->lock);
 }
 
-/* What s, or another stream of the device where it says nothing, has to tell. s may be NULL. */
+void cuda_ask_if_lost(struct device *dev, cuda_lost_fn fn, void *arg)
+{
+    struct cuda_device *d = cuda_of(dev);
+    pthread_mutex_lock(&d->lock);
+    d->lost = fn;
+    d->lost_arg = arg;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* What s has to tell, or another stream of the device where it says nothing, or who was named to
+ * cuda_ask_if_lost. s may be NULL. */
 static int hear(struct cuda_device *d, struct stream *s, struct error *err)
 {
     const struct error *told = NULL;
@@ -123,8 +133,9 @@ static int hear(struct cuda_device *d, struct stream *s, struct error *err)
     if (told && err) {
         *err = *told;
     }
+    bool lost = told || (d->lost && d->lost(d->lost_arg, err));
     pthread_mutex_unlock(&d->lock);
-    return told ? -1 : 0;
+    return lost ? -1 : 0;
 }
 
 int cuda_stream_sync(struct device *dev, struct stream *s, struct error *err)

@@ -191,6 +191,9 @@ void nccl_comm_free(struct comm *base)
         link = &(*link)->next;
     }
     *link = c->next;
+    pthread_mutex_lock(&w->wake_lock);
+    w->latest = w->latest == c ? NULL : w->latest;
+    pthread_mutex_unlock(&w->wake_lock);
     pthread_mutex_unlock(&w->lock);
     if (c->nccl && nccl_hear_abort(w)) {
         ncclCommAbort(c->nccl);
@@ -221,6 +224,7 @@ static void world_close(struct comm_world *base)
 {
     struct nccl_world *w = (struct nccl_world *)base;
     nccl_unwatch(w);
+    cuda_ask_if_lost(w->dev, NULL, NULL);
     ASSERT(!w->comms);
     cuda_use(w->dev, NULL);
     if (w->all && nccl_hear_abort(w)) {
@@ -286,6 +290,23 @@ static int join(struct nccl_world *w, const void *id, struct error *err)
     return 0;
 }
 
+/* Behind a sync. Ranks abort their communicators one after the other: work that waited for one of
+ * them goes on, with whatever is there, and may even end well with ranks that haven't heard yet. */
+static bool is_lost(void *arg, struct error *err)
+{
+    struct nccl_world *w = arg;
+    char doing[NCCL_TEXT_MAX] = "a wait for the device";
+    if (!nccl_hear_abort(w)) {
+        return false;
+    }
+    pthread_mutex_lock(&w->wake_lock);
+    if (w->latest) {
+        nccl_call_text(w->latest, &w->latest_call, doing, sizeof doing);
+    }
+    pthread_mutex_unlock(&w->wake_lock);
+    return nccl_failure(w, doing, err) != 0;
+}
+
 static int provider_open(const struct comm_provider_options *o, struct comm_world **out,
                          struct error *err)
 {
@@ -309,6 +330,7 @@ static int provider_open(const struct comm_provider_options *o, struct comm_worl
         world_close(&w->base);
         return -1;
     }
+    cuda_ask_if_lost(w->dev, is_lost, w);
     *out = &w->base;
     return 0;
 }

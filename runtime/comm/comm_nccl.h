@@ -86,8 +86,9 @@ struct nccl_world {
     pthread_cond_t wake;
     bool stop, asked_to_abort;
     char asked_reason[COMM_BOARD_REASON_MAX];
-    struct nccl_comm *held; /* whose call the lock's holder is inside of */
-    struct comm_board_call held_call;
+    struct nccl_comm *latest; /* that was called; NULL once it is freed */
+    struct comm_board_call latest_call;
+    bool is_held; /* the lock's holder is inside of that call */
 };
 
 /* "all-reduce of bucket 3 (65,536 fp32) over the shard group (data 0-3)" */

@@ -31,13 +31,20 @@ static struct nccl_mark *take_mark(struct nccl_comm *c)
 }
 
 /* What the watchdog can see of a call that doesn't come back. */
-static void say_held(struct nccl_world *w, struct nccl_comm *c, const struct comm_board_call *call)
+static void say_held(struct nccl_comm *c, const struct comm_board_call *call)
+{
+    struct nccl_world *w = c->w;
+    pthread_mutex_lock(&w->wake_lock);
+    w->latest = c;
+    w->latest_call = *call;
+    w->is_held = true;
+    pthread_mutex_unlock(&w->wake_lock);
+}
+
+static void say_free(struct nccl_world *w)
 {
     pthread_mutex_lock(&w->wake_lock);
-    w->held = c;
-    if (c) {
-        w->held_call = *call;
-    }
+    w->is_held = false;
     pthread_mutex_unlock(&w->wake_lock);
 }
 
@@ -79,7 +86,7 @@ static int begin(struct enqueue *e, struct nccl_comm *c, struct stream *s,
         rc = error == cudaSuccess ? 0 : cuda_error(err, error, "mark before a collective");
     }
     if (rc == 0) {
-        say_held(w, c, &e->call);
+        say_held(c, &e->call);
     } else {
         pthread_mutex_unlock(&w->lock);
     }
@@ -91,7 +98,7 @@ static int end(struct enqueue *e, ncclResult_t result, struct error *err)
     struct nccl_comm *c = e->c;
     struct nccl_world *w = c->w;
     int rc = 0;
-    say_held(w, NULL, NULL);
+    say_free(w);
     if (atomic_load(&w->has_failed)) {
         rc = fail(e, err); /* the watchdog freed us */
     } else if (result != ncclSuccess) {

@@ -188,8 +188,8 @@ static bool free_who_is_stuck(struct nccl_world *w)
 {
 #if NCCL_VERSION_CODE >= 22809
     pthread_mutex_lock(&w->wake_lock);
-    if (w->held && w->held->nccl) {
-        ncclCommRevoke(w->held->nccl, 0);
+    if (w->is_held && w->latest->nccl) {
+        ncclCommRevoke(w->latest->nccl, 0);
     }
     pthread_mutex_unlock(&w->wake_lock);
     return pthread_mutex_lock(&w->lock) == 0;
@@ -261,10 +261,10 @@ static struct comm_board_line *look_at_held(struct nccl_world *w, struct comm_bo
 {
     struct comm_board_line *line = NULL;
     pthread_mutex_lock(&w->wake_lock); /* as long as it stays inside */
-    struct nccl_comm *c = w->held;
-    if (c && c->line) {
+    struct nccl_comm *c = w->latest;
+    if (w->is_held && c->line) {
         line = c->line;
-        *call = w->held_call;
+        *call = w->latest_call;
         w->board->ops->show(line, call, true);
         c->was_inside = true;
         c->inside_turn = call->turn;

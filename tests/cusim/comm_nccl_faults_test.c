@@ -210,6 +210,41 @@ static void a_rank_that_never_comes_is_named(void **state)
     }
 }
 
+/* Whoever aborts first lets go of work that others wait for. */
+static void sync_behind_an_abort(struct rank *r)
+{
+    rank_open(r);
+    float *x = r->dev->ops->alloc(r->dev, 40, MEM_DEVICE);
+    struct event *e;
+    NEED(r->dev->ops->event_new(r->dev, &e, &r->err) == 0);
+    NEED(r->all->ops->all_reduce(r->all, r->s, x, 10, DTYPE_F32, COMM_SUM, &r->err) == 0);
+    NEED(r->dev->ops->event_record(r->dev, e, r->s, &r->err) == 0);
+    if (r->rank == 1) {
+        NEED(SYNC() == 0); /* so it has come for rank 0, too */
+        r->world->ops->abort(r->world, "rank 1 has had enough");
+    }
+    note_round(r);
+    while (atomic_load(&r->shared->num_rounds[1]) == 0) {
+        clock_sleep_ms(1); /* rank_prepare's alarm ends it */
+    }
+    NEED(SYNC() == -1);
+    NEED(strstr(r->err.text, "rank 1 has had enough"));
+    NEED(r->dev->ops->event_sync(r->dev, e, &r->err) == -1);
+    NEED(strstr(r->err.text, "rank 1 has had enough"));
+    r->dev->ops->event_free(r->dev, e);
+    r->dev->ops->free(r->dev, x);
+    rank_close(r);
+}
+
+static void a_sync_behind_an_abort_fails_whatever_had_come(void **state)
+{
+    (void)state;
+    struct rank r = {.num = 2, .deadline_ms = 3600 * 1000, .has_board = true};
+    pid_t pids[MAX_RANKS];
+    ranks_start(&r, sync_behind_an_abort, pids);
+    ranks_end(&r, pids, 0);
+}
+
 /* A device that is at something else: its host was here long ago. */
 static void be_late_on_the_device(struct rank *r)
 {
@@ -408,6 +443,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_frees_the_others),
         cmocka_unit_test(nccl_says_that_a_rank_is_gone_where_nobody_else_does),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
+        cmocka_unit_test(a_sync_behind_an_abort_fails_whatever_had_come),
         cmocka_unit_test(calls_in_another_order_end_at_the_deadline),
         cmocka_unit_test(an_error_of_nccl_reaches_all_ranks),
         cmocka_unit_test(who_aborts_frees_all),
