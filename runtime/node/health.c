@@ -410,7 +410,8 @@ void health_finish(struct health *h, bool failed)
     h->finishing = true;
     close_fd(&h->in_fd); /* it looks once more, and leaves */
     if (failed) {
-        listen(h, LAST_WORDS_MS, false);
+        const int64_t last_ms = h->options.last_words_ms;
+        listen(h, last_ms ? last_ms : LAST_WORDS_MS, false);
     }
     close_fd(&h->out_fd);
     end_process(h);

@@ -22,8 +22,9 @@ struct health_options {
     /* What can't be looked at. */
     void (*on_note)(void *arg, const char *words);
     void *arg;
-    int64_t found_ms; /* to wait for what the driver says of the host; 0 = 10 s */
-    int64_t again_ms; /* from the watch's unexpected end to its next start; 0 = 30 s */
+    int64_t found_ms;      /* to wait for what the driver says of the host; 0 = 10 s */
+    int64_t again_ms;      /* from the watch's unexpected end to its next start; 0 = 30 s */
+    int64_t last_words_ms; /* for it to say the rest when the gang is gone; 0 = 2.5 s */
 };
 
 /* NULL: the plan has no GPUs. Else waits some seconds for what the driver has to say of this host,

@@ -2,12 +2,16 @@
 """The health of GPUs at the server: what the driver tells of them while a job runs is an event of the
 job, and what takes a device out of use drains it. The driver's library is the tests' own, and so
 are the ranks, so no GPU is needed."""
+import fcntl
 import os
+import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import unittest
 from unittest import mock
 
@@ -176,16 +180,29 @@ class Health(unittest.TestCase):
         wait_for("the last device", lambda: self.held_by(job) == [("box", 3)])
         self.cancel(job)
 
+    def unheard(self, watch):
+        """Bytes that it has said and tandem-node has not read yet."""
+        fd = os.open(f"/proc/{watch}/fd/1", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))[0]
+        finally:
+            os.close(fd)
+
     def die(self, job, rank, fault):
-        """At once for tandem-node, however long it takes here."""
+        """At once for tandem-node, however long it takes here: it finds the death and the driver's word."""
         words = [b"--job", str(job).encode()]
         node = next(pid for pid, line in self.lines("tandem-node") if line[1:3] == words)
         os.kill(node, signal.SIGSTOP)
+        wait_for("it to stand still", lambda: pathlib.Path(f"/proc/{node}/stat").read_text()
+                 .rsplit(")", 1)[1].split()[0] == "T")
+        watch, = self.watches()
+        said = self.unheard(watch)
         os.kill(self.rank_pid(job, rank), signal.SIGKILL)
         self.happens(fault)
+        wait_for("the driver's word", lambda: self.unheard(watch) > said)
         os.kill(node, signal.SIGCONT)
 
-    # The driver's word comes with the death, or just behind it: it is heard out.
+    # What the driver says when a rank dies is the cause (what it says just behind it: health_watch_test).
     def test_a_gang_that_dies_of_a_gpu_says_so(self):
         job = self.submit("dies", max_restarts=3, first_backoff_s=0)
         self.die(job, 1, "1 xid 31")
@@ -194,7 +211,9 @@ class Health(unittest.TestCase):
         self.assertRegex(told[0], r"^GPU 1 of box \(rank 1\): XID 31: a page fault, most often by the "
                                   r"program's fault; rank 1: killed by signal 9")
         self.assertEqual(self.drained(), {})
-        wait_for("it to run", lambda: self.s.state(job) == "JOB_RUNNING" and self.rank_pid(job, 0))
+        # Its watch is a new one, which tells of all that stands in the file.
+        wait_for("it to run", lambda: self.s.state(job) == "JOB_RUNNING" and self.rank_pid(job, 0) and
+                 len([e for e in self.events(job, "device") if "XID 31" in e]) == 2)
         self.die(job, 0, "0 xid 48")
         wait_for("the drain", lambda: ("box", 0) in self.drained())
         wait_for("a third attempt", lambda: self.s.get(job).attempt == 3 and self.held_by(job))

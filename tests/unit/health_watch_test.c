@@ -29,6 +29,7 @@ struct told {
 
 static char root[64];
 static struct told told;
+static int64_t last_words_ms; /* 0 = as in use */
 static RankPlacement places[2];
 static RankPlacement *place_list[2] = {&places[0], &places[1]};
 static Plan plan;
@@ -63,6 +64,7 @@ static int set_up(void **state)
     snprintf(root, sizeof root, "/tmp/health_watch_test_XXXXXX");
     assert_non_null(mkdtemp(root));
     memset(&told, 0, sizeof told);
+    last_words_ms = 0;
     plan__init(&plan);
     plan.backend = (char *)(uintptr_t) "cuda";
     for (int i = 0; i < 2; i++) {
@@ -124,6 +126,7 @@ static struct health *start(const char *script, const struct buf *bytes)
         .on_note = on_note,
         .found_ms = 300,
         .again_ms = 100,
+        .last_words_ms = last_words_ms,
     };
     write_file("tandem-probe", script, strlen(script), 0700);
     write_file("tandem-probe.bytes", bytes ? bytes->data : "", bytes ? bytes->len : 0, 0600);
@@ -182,6 +185,24 @@ static void what_is_heard_is_told_and_is_the_cause_of_a_death(void **state)
     assert_int_equal(told.num_notes, 0);
     assert_string_equal(health_cause(h),
                         "GPU 4 of box (rank 1): XID 79: GPU has fallen off the bus; ");
+    health_free(h);
+    buf_free(&bytes);
+}
+
+/* The driver's word may come just behind the death: when the gang is gone the watch looks once
+ * more. */
+static void a_word_behind_a_death_is_its_cause(void **state)
+{
+    (void)state;
+    struct buf bytes = {0};
+    add_event(&bytes, 4, DEVICE_XID, 48);
+    last_words_ms = DEADLINE_S * 1000;
+    struct health *h = start("#!/bin/sh\ncat >/dev/null\nsleep 0.1\ncat \"$0.bytes\"\n", &bytes);
+    assert_string_equal(health_cause(h), "");
+    health_finish(h, true);
+    assert_int_equal(told.num_events, 1);
+    assert_string_equal(health_cause(h),
+                        "GPU 4 of box (rank 1): XID 48: a double-bit memory error; ");
     health_free(h);
     buf_free(&bytes);
 }
@@ -297,6 +318,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_attempt_on_cpus_has_no_watch, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_heard_is_told_and_is_the_cause_of_a_death, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_word_behind_a_death_is_its_cause, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_none_of_its_business_is_left_out, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(nonsense_ends_the_watch_with_a_note, set_up, tear_down),
