@@ -196,7 +196,6 @@ class Server:
         self.channel = grpc.insecure_channel(f"unix:{self.data}/tandemd.sock",
                                              options=[("grpc.use_local_subchannel_pool", 1),
                                                       ("grpc.initial_reconnect_backoff_ms", 20),
-                                                      ("grpc.min_reconnect_backoff_ms", 20),
                                                       ("grpc.max_reconnect_backoff_ms", 100)])
         grpc.channel_ready_future(self.channel).result(timeout=DEADLINE)
         m = self.m
