@@ -100,20 +100,35 @@ def free_port(host="127.0.0.1"):
     raise AssertionError(f"100 ports of {host} are in use")
 
 
+def program_of(pid):
+    """The file that it runs. What guards its memory, as tandemd does, shows that to a root that may trace
+    and to nobody else, but to all what it was started as."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except PermissionError:
+        return os.fsdecode(pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0])
+
+
 def processes(folder):
-    """pid -> command line of the living processes whose command line or log mentions folder."""
+    """pid -> program of the living processes whose program lies below folder."""
     found = {}
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            exe = os.readlink(entry / "exe")
+            exe = program_of(entry.name)
             state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
         except OSError:
             continue
         if exe.startswith(str(folder)) and state not in "ZX":
             found[int(entry.name)] = exe
     return found
+
+
+def gang_processes(programs):
+    """Those of jobs: without the controller and its probes, which come and go as they like."""
+    return {pid: exe for pid, exe in processes(programs).items()
+            if not exe.endswith(("/tandemd", "/tandem-probe"))}
 
 
 def end_processes(programs):
@@ -158,6 +173,8 @@ def run_tests(make_server, tests):
         for test in tests:
             test(server)
             print(f"ok {test.__name__}", flush=True)
+        # A tandem-node that hasn't heard yet that its last report is stored would wait for the next server.
+        wait_for("no process of a job", lambda: not gang_processes(folder))
         assert server.stop() == 0
         wait_for("all processes to be gone", lambda: not processes(folder))
     except BaseException:
