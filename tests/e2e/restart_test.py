@@ -9,8 +9,9 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from bench_of_programs import (DEADLINE, Server, clear_up, link_programs, make_stubs, new_folder,
-                               processes, put_away, wait_for)
+                               put_away, wait_for)
 from held import hold, let_go, wait_held
+from leftovers import jobs_processes
 
 STEPS = 40
 CLUSTER = """nodes:
@@ -60,12 +61,9 @@ class Disturbed(unittest.TestCase):
         return got, curve
 
     def kill(self, job, name):
-        for pid, exe in processes(programs).items():
-            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if exe.endswith(name) and words[words.index(b"--job") + 1] == str(job).encode():
-                os.kill(pid, signal.SIGKILL)
-                return
-        self.fail(f"no {name} of job {job}: the run was over too soon")
+        found = [pid for exe, pid in jobs_processes(programs, job) if exe == name]
+        self.assertTrue(found, f"no {name} of job {job}: the run was over too soon")
+        os.kill(found[0], signal.SIGKILL)
 
     def test_a_killed_rank(self):
         got, curve = self.run_disturbed("rank", lambda job: self.kill(job, "tandem-rank"))
