@@ -4,6 +4,18 @@ import struct
 HEAD_BYTES, RECORD_BYTES = 32, 16
 
 
+def bodies(data):
+    """(begin, end) of the WorkerUps that stand in a file's data whole."""
+    found, at = [], HEAD_BYTES
+    while at + RECORD_BYTES <= len(data):
+        end = at + RECORD_BYTES + struct.unpack_from("<I", data, at)[0]
+        if end > len(data):
+            break
+        found.append((at + RECORD_BYTES, end))
+        at = end
+    return found
+
+
 def last_report(m, reports):
     """The last WorkerUp that stands in this folder whole, or None."""
     for path in sorted(reports.glob("*.journal"), reverse=True):
@@ -11,15 +23,10 @@ def last_report(m, reports):
             data = path.read_bytes()
         except FileNotFoundError:  # all of it was heard meanwhile
             continue
-        at, last = HEAD_BYTES, None
-        while at + RECORD_BYTES <= len(data):
-            end = at + RECORD_BYTES + struct.unpack_from("<I", data, at)[0]
-            if end > len(data):
-                break
-            last, at = data[at + RECORD_BYTES:end], end
-        if last is not None:
+        whole = bodies(data)
+        if whole:
             up = m.worker.WorkerUp()
-            up.ParseFromString(last)
+            up.ParseFromString(data[slice(*whole[-1])])
             return up
     return None
 
