@@ -11,8 +11,8 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (BIN, DEADLINE, TINY, Server, end_processes, grpc, link_programs,
-                               make_stubs, new_folder, processes, skip, wait_for)
+from bench_of_programs import (BIN, DEADLINE, TINY, Server, clear_up, grpc, link_programs, make_stubs,
+                               new_folder, processes, put_away, skip, wait_for)
 
 DAEMON, ANN, BOB = 70011, 70012, 70013
 if os.geteuid() != 0:
@@ -41,25 +41,28 @@ class RunAsServer(Server):
 
 def setUpModule():
     global folder, m, programs, server, conf
+    umask = os.umask(0o022)  # others are to read what is made here
+    unittest.addModuleCleanup(os.umask, umask)
     folder = new_folder()
+    unittest.addModuleCleanup(clear_up, folder)
     folder.chmod(0o755)
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "fake_rank")
-    shutil.copy2(BIN / "tandem-spawn-test", programs / "tandem-spawn")
-    os.chown(programs / "tandem-spawn", 0, DAEMON)
-    (programs / "tandem-spawn").chmod(0o4750)
-    for name in ("tandem-node", "tandem-probe"):  # hard links carry the owner of the build
-        path = programs / name
+    for path in list(programs.iterdir()):  # hard links carry the owner of the build, and its umask
         shutil.copy2(path, programs / "copy")
         (programs / "copy").rename(path)
         os.chown(path, 0, 0)
         path.chmod(0o755)
-    programs.chmod(0o755)
-    shutil.copytree(TINY, folder / "model")
+    shutil.copy2(BIN / "tandem-spawn-test", programs / "tandem-spawn")
+    os.chown(programs / "tandem-spawn", 0, DAEMON)
+    (programs / "tandem-spawn").chmod(0o4750)
+    shutil.copytree(TINY, folder / "model", copy_function=shutil.copyfile)
+    (folder / "model").chmod(0o755)
     (folder / "data").mkdir()
     os.chown(folder / "data", DAEMON, DAEMON)
     conf = BIN.parent / "spawn-test/spawn.conf"
     conf.parent.mkdir(exist_ok=True)
+    unittest.addModuleCleanup(shutil.rmtree, conf.parent)
     conf.unlink(missing_ok=True)
     conf.write_text(f"caller {DAEMON}\nmin_uid {ANN}\nuser {ANN}\nuser {BOB}\n"
                     f"programs {programs}\njobs {folder}/data/jobs\n")
@@ -71,13 +74,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    code = server.stop()
-    if code:
-        print((folder / "tandemd.log").read_text()[-3000:], file=sys.stderr)
-    end_processes(programs)
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(conf.parent, ignore_errors=True)
-    assert code == 0, f"tandemd left with {code}"
+    put_away(server)
 
 
 def uids(names=("tandem-node", "tandem-rank")):
