@@ -42,7 +42,7 @@ class Watchers(unittest.TestCase):
     async def watch(self, stub, job, opened):
         """What a watcher of one job saw until the job's end: ids of events, steps, dropped."""
         events, steps, dropped, last = [], [], 0, None
-        stream = stub.Watch(m.jobs.WatchRequest(job=str(job), after_event_id=0), timeout=DEADLINE)
+        stream = stub.Watch(m.jobs.WatchRequest(job=str(job), after_event_id=0), timeout=4 * DEADLINE)
         async for reply in stream:
             if not steps and not events:
                 opened()
@@ -85,7 +85,8 @@ class Watchers(unittest.TestCase):
             loop = asyncio.get_running_loop()
             watching = asyncio.create_task(self.watch_all(ids, watchers))
             await loop.run_in_executor(None, lambda: wait_for(
-                "the watchers", lambda: (server.data / "go").exists() or watching.done()))
+                "the watchers", lambda: (server.data / "go").exists() or watching.done(),
+                seconds=4 * DEADLINE))
             server.jobs.Cancel(m.jobs.JobRef(job=str(blocker)), timeout=DEADLINE)
             return await watching
         seen = asyncio.run(run())
