@@ -3,6 +3,8 @@ set(store_case ${CMAKE_SOURCE_DIR}/tests/parallel/store_case.c
   ${CMAKE_SOURCE_DIR}/tests/parallel/store_case_list.c)
 tandem_test(parallel_store_test "${CMAKE_SOURCE_DIR}/tests/parallel/store_test.c;${store_case}"
   tandem_parallel)
+target_link_options(parallel_store_test PRIVATE
+  LINKER:--wrap=clock_mono_ns,--wrap=segment_futex_wait)
 set_tests_properties(parallel_store_test PROPERTIES TIMEOUT 300 LABELS threads)
 
 # Not a test: what layouts cost, and what overlap brings. peer_bench.py sets it beside PyTorch.

@@ -224,7 +224,7 @@ static void a_stuck_rank_is_named_at_the_deadline(void **state)
         snprintf(who, sizeof(who), "rank %d on here did not come to ", rank);
         for (int tries = 0, factor = 1; tries < TRIES; tries++, factor *= 3) {
             harm(m, rank, "hang", factor, &end);
-            if (strncmp(end.message, who, strlen(who)) == 0)
+            if (strncmp(end.message, who, strlen(who)) == 0 && strstr(end.message, m->at) != NULL)
                 break;
         }
         expect(strncmp(end.message, who, strlen(who)) == 0, "who", &end);

@@ -490,7 +490,7 @@ static void a_run_with_long_steps_is_left_alone(void **state)
 {
     (void)state;
     struct run r;
-    run_open(&r, 2, (const char *[]){"train 30", "train 30 slow 10 1500 20 4500"}, true);
+    run_open(&r, 2, (const char *[]){"train 30", "train 30 slow 10 700 20 4400"}, true);
     run_to_end(&r);
     assert_true(r.end.finished);
     assert_int_equal(r.num_metrics, 30);

@@ -367,9 +367,14 @@ static void the_area_ends_where_it_was_said(void **state)
 /* ---- failures ---------------------------------------------------------------------------------
  */
 
+struct shared_count {
+    _Atomic int num_rounds[16];
+};
+
 static void be_absent(struct gang_rank *r)
 {
     struct error err = {0};
+    struct shared_count *count = r->arg;
     int32_t pair[] = {r->rank / 2 * 2, r->rank / 2 * 2 + 1};
     struct comm *c;
     GANG_CHECK(r, comm_host_comm_new(r->world, &r->dev, pair, 2, &c, &err) == 0);
@@ -378,9 +383,16 @@ static void be_absent(struct gang_rank *r)
     if (r->rank < 2) {
         /* At work in another communicator: they hear of it as well. */
         while (c->ops->all_reduce(c, NULL, buf, 9000, DTYPE_F32, COMM_SUM, &err) == 0) {
+            atomic_fetch_add(&count->num_rounds[r->rank], 1);
         }
         good = strstr(err.text, "rank 3 did not come to all-reduce of 1,048,576 fp32");
     } else if (r->rank == 2) {
+        /* Else one of the two that is late may be the first that is missing. */
+        for (int i = 0; i < 2; i++) {
+            while (atomic_load(&count->num_rounds[i]) == 0) {
+                clock_sleep_ms(1);
+            }
+        }
         int rc = c->ops->all_reduce(c, NULL, buf, 1048576, DTYPE_F32, COMM_SUM, &err);
         good = rc == -1 && err.code == ERR_DEADLINE_EXCEEDED &&
                strstr(err.text, "rank 3 did not come to all-reduce of 1,048,576 fp32");
@@ -394,7 +406,8 @@ static void be_absent(struct gang_rank *r)
 static void the_deadline_names_the_missing_rank(void **state)
 {
     (void)state;
-    gang_run_threads_until(4, (int64_t[]){LONG_MS, LONG_MS, 1500, LONG_MS}, be_absent, NULL);
+    struct shared_count count = {0};
+    gang_run_threads_until(4, (int64_t[]){LONG_MS, LONG_MS, 1500, LONG_MS}, be_absent, &count);
 }
 
 static void disagree(struct gang_rank *r)
@@ -443,10 +456,6 @@ static void *segment_view(int fd, int32_t size, size_t area)
     assert_true(p != MAP_FAILED);
     return p;
 }
-
-struct shared_count {
-    _Atomic int num_rounds[16];
-};
 
 static void reduce_until_it_fails(struct gang_rank *r)
 {

@@ -21,6 +21,8 @@
 #include "tests/parallel/comm_gang.h"
 
 #define LONG_MS 60000
+/* A deadline by which who was woken, and has nothing to do, is asleep again. */
+#define DELAY_MS 3000
 /* Elements; two chunks are 262,144 fp32. */
 static const int64_t sizes[] = {0, 1, 7, 4097, 131072, 262144 + 5, 600001};
 static const enum dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16, DTYPE_I32};
@@ -336,7 +338,8 @@ static void wait_in_a_chain(struct gang_rank *r)
 static void the_one_that_all_wait_for_is_named(void **state)
 {
     (void)state;
-    gang_run_threads_until(4, (int64_t[]){500, LONG_MS, LONG_MS, LONG_MS}, wait_in_a_chain, NULL);
+    gang_run_threads_until(4, (int64_t[]){DELAY_MS, LONG_MS, LONG_MS, LONG_MS}, wait_in_a_chain,
+                           NULL);
 }
 
 static void face(struct gang_rank *r)
@@ -353,7 +356,7 @@ static void face(struct gang_rank *r)
 static void members_that_wait_for_each_other_hear_it(void **state)
 {
     (void)state;
-    gang_run_threads_until(2, (int64_t[]){500, LONG_MS}, face, NULL);
+    gang_run_threads_until(2, (int64_t[]){DELAY_MS, LONG_MS}, face, NULL);
 }
 
 struct rounds {

@@ -190,20 +190,23 @@ static void read_link(struct process_gang *g, struct process_gang_rank *r)
 /* ---- the end ----------------------------------------------------------------------------------
  */
 
-/* The link is closed: the process has left or is about to. */
+/* The link is closed: the process has left or is about to. The others hear why before it is reaped:
+ * from then on NCCL, too, can see that a process is gone, but not whose and how. */
 static void reap(struct process_gang *g, int rank)
 {
     struct process_gang_rank *r = &g->ranks[rank];
-    pid_t got = 0;
-    WAIT_UNTIL((got = waitpid(r->pid, &r->status, WNOHANG)) != 0, "the end of rank %d's process",
-               rank);
-    assert_int_equal(got, r->pid);
-    r->pid = 0;
-    if (r->status != 0) {
+    siginfo_t info = {0};
+    WAIT_UNTIL(waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+                   info.si_pid == r->pid,
+               "the end of rank %d's process", rank);
+    if (info.si_code != CLD_EXITED || info.si_status != 0) {
         char how[32];
-        snprintf(how, sizeof(how), "status %#x", (unsigned)r->status);
+        snprintf(how, sizeof(how), "%s %d", info.si_code == CLD_EXITED ? "code" : "signal",
+                 info.si_status);
         gang_abort(g->segment_fd, rank, how);
     }
+    assert_int_equal(waitpid(r->pid, &r->status, 0), r->pid);
+    r->pid = 0;
 }
 
 static struct process_gang *running; /* for the end of a test that fails half-way */

@@ -19,6 +19,7 @@
 #include "tests/parallel/store_case_list.h"
 #include "tests/parallel/store_case_want.h"
 
+#define DEADLINE_MS 60000
 #define MAX_BUCKETS 64
 #define MAX_PASSES 512
 
@@ -116,7 +117,7 @@ static int open_rank(struct rank *r)
                                 &r->err) != 0)
         return -1;
     if (num_ranks > 1 &&
-        comm_host_open(&r->world, r->fd, r->idx, num_ranks, c->spec.deadline_ms, &r->err) != 0)
+        comm_host_open(&r->world, r->fd, r->idx, num_ranks, DEADLINE_MS, &r->err) != 0)
         return -1;
     if (open_axes(r) != 0 ||
         arenas_open(&r->arenas, NULL, r->dev, comm_host_as_world(r->world), &r->err) != 0)
@@ -338,7 +339,9 @@ static int check_norm(struct rank *r)
 static int stop(struct rank *r)
 {
     r->stopped = true;
-    if (!r->c->spec.silently)
+    if (r->c->spec.silently != NULL)
+        r->c->spec.silently();
+    else
         comm_host_abort(r->world, "the test stopped a rank");
     return error_set(&r->err, ERR_ABORTED, "stopped");
 }

@@ -24,11 +24,11 @@ struct store_case_spec {
     bool queued;           /* compute is a stream with a thread of its own, as a GPU's is */
     bool ones;             /* every contribution to a gradient is 1 */
     int32_t bad_step;      /* the loss of step bad_step = 1.. is infinite; 0 = of none */
-    int64_t deadline_ms;   /* 60000 */
     uint64_t seed;         /* that it was drawn with: for messages */
-    /* Rank `stops - 1` leaves in the first backward pass, saying so, or without a word. */
+    /* Rank `stops - 1` leaves in the first backward pass, saying so, or where this isn't NULL
+     * without a word: then it is called. */
     int32_t stops;
-    bool silently;
+    void (*silently)(void);
     /* Makes the plan's stage or list wrong: all ranks end with an error. */
     void (*spoil)(Stage *stage, Action *actions, size_t num_actions);
 };

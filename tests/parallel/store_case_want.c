@@ -358,7 +358,6 @@ void store_case_open(struct store_case *c, const struct store_case_spec *spec)
     s->blocks = s->blocks ? s->blocks : 2;
     s->rows = s->rows ? s->rows : 1;
     s->kv_heads = s->kv_heads ? s->kv_heads : s->tensor;
-    s->deadline_ms = s->deadline_ms ? s->deadline_ms : 60000;
     c->num_shards = s->zero_stage == 0 ? 1 : s->shard_size ? s->shard_size : s->data;
     c->stage = c->num_shards == 1 ? 0 : s->zero_stage;
     c->num_units = s->blocks + 2;

@@ -20,7 +20,8 @@
  *   train N busy K        before step K it computes for ever
  *   train N slow K MS L LONGER   before step K it takes MS more, before step L it takes LONGER
  *   then WORD  waits for a command, then behaves as WORD
- *   talk N     reports N steps, then as done */
+ *   talk N     reports N steps, then as done
+ *   talk N by P     before each P of them but the first waits for JOB_DIR/go-1, go-2, ... */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -65,9 +66,23 @@ static int done(struct self *s, int64_t step, bool paused)
     return link_send(s->link, &up, NULL) == 0 ? 0 : 9;
 }
 
-static int talk(struct self *s, int64_t num_steps)
+static void wait_to_go_on(const struct self *s, int64_t piece)
 {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/go-%lld", s->start->start->job_dir, (long long)piece);
+    while (!fs_exists(path)) {
+        usleep(1000);
+    }
+}
+
+static int talk(struct self *s, const char *words)
+{
+    long long num_steps = 0, piece = 0;
+    sscanf(words, "talk %lld by %lld", &num_steps, &piece);
     for (int64_t i = 1; i <= num_steps; i++) {
+        if (piece > 0 && i > 1 && (i - 1) % piece == 0) {
+            wait_to_go_on(s, (i - 1) / piece);
+        }
         StepMetrics m = STEP_METRICS__INIT;
         m.has_step = m.has_loss = 1;
         m.step = i;
@@ -344,8 +359,8 @@ static int behave(struct self *s, const char *word)
     if (sscanf(word, "exit %d", &number) == 1) {
         return number;
     }
-    if (sscanf(word, "talk %d", &number) == 1) {
-        return talk(s, number);
+    if (strncmp(word, "talk ", 5) == 0) {
+        return talk(s, word);
     }
     if (sscanf(word, "chat %d", &number) == 1) {
         return chat(s, number);
