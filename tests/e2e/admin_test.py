@@ -14,7 +14,9 @@ import pathlib
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bench_of_programs import BIN, DEADLINE, TINY, free_port, skip, wait_for  # noqa: E402
+from bench_of_programs import BIN, DEADLINE, TINY, skip, wait_for  # noqa: E402
+from gangs_of import end_gangs  # noqa: E402
+from own_address import own_address  # noqa: E402
 
 for program in ("tandem", "tandemd", "tandem-node", "tandem-rank", "tandem-probe"):
     if not (BIN / program).exists():
@@ -27,7 +29,7 @@ ENV = {**{k: v for k, v in os.environ.items() if not k.startswith(("TANDEM_", "L
 
 class Server:
     def __init__(self):
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = own_address()
         self.socket = f"unix:{FOLDER}/data/tandemd.sock"
         for tenant in ("red", "blue"):
             shutil.copytree(TINY, FOLDER / tenant)
@@ -122,7 +124,7 @@ class Admin(unittest.TestCase):
         self.assertNotIn("hers", [j["name"] for j in listed("bob", "ls", "-a")])
 
     def test_a_tenant_sees_that_devices_are_in_use_and_an_admin_whose_jobs_there_are(self):
-        long = "training.steps=1000000"
+        long = "training.steps=40000000"
         red = tandem("ann", "submit", job_file("red1", FOLDER / "red"), "-q", "--set",
                      long).stdout.strip()
         blue = tandem("bob", "submit", job_file("blue1", FOLDER / "blue"), "-q", "--set",
@@ -261,4 +263,5 @@ if __name__ == "__main__":
     finally:
         if SERVER.process.poll() is None:
             SERVER.stop()
+        end_gangs(FOLDER / "data")
         shutil.rmtree(FOLDER, ignore_errors=True)

@@ -12,16 +12,20 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from gangs_of import end_gangs  # noqa: E402
+from own_address import own_address  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TANDEM_BIN", ROOT / "build/dev/bin")).resolve()
 TINY = ROOT / "tests/golden/llama-tiny"
+ENDLESS = 40000000  # steps of a job that is stopped
 DEADLINE = int(os.environ.get("E2E_DEADLINE", "180"))  # seconds, of every command; far above what any should take
 
 for program in ("tandem", "tandemd", "tandem-node", "tandem-rank", "tandem-probe"):
@@ -36,21 +40,11 @@ ENV.update(XDG_CONFIG_HOME=str(FOLDER / "config"), LC_ALL="C.UTF-8", TERM="xterm
            LINES="30", HOME=str(FOLDER))
 
 
-def free_address():
-    """It stays free while the server is away: of loopback's addresses one of this process's own, where
-    no connection of others begins."""
-    pid = os.getpid()
-    host = f"127.{64 + (pid >> 16) % 64}.{pid >> 8 & 255}.{pid & 255}"
-    with socket.socket() as s:
-        s.bind((host, 0))
-        return f"{host}:{s.getsockname()[1]}"
-
-
 class Server:
     """A private tandemd --dev with four devices; can be killed and started again."""
 
     def __init__(self):
-        self.address = free_address()
+        self.address = own_address()
         self.process = None
         self.log = open(FOLDER / "tandemd.log", "a")
         self.start()
@@ -160,6 +154,7 @@ def setUpModule():
 
 def tearDownModule():
     SERVER.stop()
+    end_gangs(FOLDER / "data")
     shutil.rmtree(FOLDER, ignore_errors=True)
 
 
@@ -215,7 +210,7 @@ class Usage(unittest.TestCase):
     def test_nobody_there_is_exit_code_4(self):
         for args in (["nodes"], ["ls"], ["show", "1"], ["watch", "1"], ["metrics", "1"],
                      ["logs", "1"], ["doctor"]):
-            for address in ("127.0.0.1:1", f"unix:{FOLDER}/none.sock"):
+            for address in (own_address(), f"unix:{FOLDER}/none.sock"):
                 done = tandem(*args, "--server", address)
                 self.assertEqual(done.returncode, 4, args)
                 # Who follows a job gives a server that is just starting a moment.
@@ -348,7 +343,7 @@ class OneRun(unittest.TestCase):
 
     # What `show` tells of a job, the list tells too: in a bounded column, and whole in csv and json.
     def test_ls_says_why_a_job_waits_or_failed(self):
-        hog = submit("hog", 1000000, parallel={"data": 4})
+        hog = submit("hog", ENDLESS, parallel={"data": 4})
         wait_for(lambda: state(hog) == "RUNNING")
         waits = submit("waits", 5, parallel={"data": 4})
         behind = submit("behind", 5, after=[int(waits)])
@@ -477,7 +472,7 @@ class Endings(unittest.TestCase):
     """Jobs that are stopped, and a server that goes away."""
 
     def test_cancelled_is_exit_code_3(self):
-        job = submit("cancelled", 1000000)
+        job = submit("cancelled", ENDLESS)
         wait_for(lambda: state(job) == "RUNNING")
         watch = subprocess.Popen([BIN / "tandem", "watch", job], env=ENV, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, text=True)
@@ -504,7 +499,7 @@ class Endings(unittest.TestCase):
         self.assertEqual([int(r["step"]) for r in rows], list(range(1, steps + 1)))
 
     def test_watch_outlives_the_server(self):
-        job = submit("outlives", 1000000)
+        job = submit("outlives", ENDLESS)
         wait_for(lambda: state(job) == "RUNNING")
         watch = subprocess.Popen([BIN / "tandem", "watch", job], env=ENV, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, text=True)
@@ -523,7 +518,7 @@ class Endings(unittest.TestCase):
 
 class InTheQueue(unittest.TestCase):
     def test_a_waiting_job_is_held_moved_and_released(self):
-        blocker = submit("fills-it", 1000000, parallel={"data": 4})
+        blocker = submit("fills-it", ENDLESS, parallel={"data": 4})
         try:
             wait_for(lambda: state(blocker) == "RUNNING")
             job = submit("waits", 1)
@@ -580,9 +575,9 @@ class OnATerminal(unittest.TestCase):
             self.assertRegex(shown.text, "a-job-w.*\u2026 +SUCCEEDED")
 
     def test_watch_draws_one_bar_and_detaches(self):
-        job = submit("drawn", 1000000)
+        job = submit("drawn", ENDLESS)
         watch = Terminal("watch", "drawn")
-        self.assertTrue(watch.read_until(r"\r[^\n]*drawn [^\n]*\d+/1000000 [^\n]*loss"))
+        self.assertTrue(watch.read_until(rf"\r[^\n]*drawn [^\n]*\d+/{ENDLESS} [^\n]*loss"))
         watch.interrupt()
         self.assertEqual(watch.close(), 130)
         self.assertRegex(watch.text, r"(\n|\r|\033\[K)tandem: detached; the job runs on", "on a line of its own")
