@@ -193,7 +193,7 @@ class Client(threading.Thread):
         address = f"unix:{self.server.data}/tandemd.sock"
         with grpc.insecure_channel(address, options=[
                 ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0),
-                ("grpc.initial_reconnect_backoff_ms", 20), ("grpc.min_reconnect_backoff_ms", 20),
+                ("grpc.initial_reconnect_backoff_ms", 20),
                 ("grpc.max_reconnect_backoff_ms", 100)]) as channel:
             self.jobs = m.jobs_rpc.JobsStub(channel)
             flying = {key: self.send(key) for key in self.requests}
