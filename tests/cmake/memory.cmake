@@ -13,7 +13,7 @@ if(NOT TANDEM_SANITIZE)
 endif()
 
 # The same of simulated GPUs.
-if(TARGET tandem_cuda_sim)
+if(TARGET tandem_cuda_sim AND cusim_has_nccl)
   tandem_test(memory_gpu_test ${CMAKE_SOURCE_DIR}/tests/parallel/memory_gpu_test.c test_process_gang)
   add_dependencies(memory_gpu_test tandem-rank tandem_cuda_sim)
   set_tests_properties(memory_gpu_test PROPERTIES TIMEOUT 1200 LABELS cusim

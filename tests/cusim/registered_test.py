@@ -1,8 +1,9 @@
 """Every test that runs CUDA kernels on the CPU is registered, enabled, built and no stand-in.
 
 CUDA's headers are here when this runs. A test that a change of the build leaves out would not fail:
-it would be missing. So for each source below tests/cusim that is a test, and for each way to run the
-parity suite, there must be a ctest entry that starts a program of it.
+it would be missing. So for each source below tests/cusim that is a test, for each way to run the
+parity suite, and for each test of whole ranks and programs on simulated GPUs there must be a ctest
+entry that starts a program of it. None of them may be skipped by what its program says.
 
     registered_test.py --ctest CTEST --build DIR --variants plain asan tsan [--without nccl]...
                        [--but LABEL]
@@ -27,6 +28,9 @@ NEEDS = {
 ONLY_PLAIN = ("cudnn_graph_test",)
 # Programs of the build as it is, which has one way of its own.
 AS_BUILT = ("train_test",)
+# Ranks and programs on simulated GPUs; these need NCCL.
+SYSTEMS = ("gpu_train_test", "gpu_script_test", "gpu_sweep_test", "graphs_test", "memory_gpu_test",
+           "old_gradients_gpu_test", "quiet_steps_test")
 THREADS = ("forward", "reverse", "random")
 STREAMS = ("eager", "lazy", "random")
 
@@ -36,6 +40,15 @@ def property_of(test, name, otherwise=None):
         if entry["name"] == name:
             return entry["value"]
     return otherwise
+
+
+def is_skippable(test):
+    return any(property_of(test, name) for name in ("SKIP_RETURN_CODE", "SKIP_REGULAR_EXPRESSION"))
+
+
+def is_stand_in(test):
+    """What cusim_absent leaves where a header is missing."""
+    return pathlib.Path((test.get("command") or [""])[0]).name == "sh"
 
 
 def find_faults(tests, variants, without, but):
@@ -66,12 +79,19 @@ def find_faults(tests, variants, without, but):
                     yield f"{name}: doesn't take its schedule: {environment}"
                 elif "TANDEM_PARITY_BACKEND=cuda" not in environment:
                     yield f"{name}: doesn't run on the plug-in: {environment}"
-    for variant in variants:
-        if f"cusim_faults_{variant}" not in by_name:
-            yield f"cusim_faults_{variant}: not registered"
+    named = [f"cusim_faults_{variant}" for variant in variants]
+    if "nccl" not in without:
+        named += SYSTEMS
+    if "plain" in variants and "cublaslt" not in without:
+        named.append("launch_kernels_test")
+    for name in named:
+        if "cusim" not in property_of(by_name.get(name, {}), "LABELS", []):
+            yield f"{name}: not registered"
     for test in real:
         if property_of(test, "DISABLED", False):
             yield f"{test['name']}: disabled"
+        elif is_skippable(test) and not (without and is_stand_in(test)):
+            yield f"{test['name']}: may be skipped"
         elif but not in property_of(test, "LABELS", []) and (
                 not test.get("command") or not pathlib.Path(test["command"][0]).exists()):
             yield f"{test['name']}: its program isn't built"

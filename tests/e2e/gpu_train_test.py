@@ -2,8 +2,7 @@
 """A job on simulated GPUs as a user runs it: submitted to a tandemd whose cluster file has GPUs, its
 ranks on the CUDA plug-in's twin; its curve, checkpoints, pause and resume, a killed rank, the export
 and a text from it. They can be held still (helpers/held_rank.c), so that no job ends before it was
-disturbed. TANDEM_BIN: folder of the programs, the twin among them. Exits 77 where they aren't
-built."""
+disturbed. TANDEM_BIN: folder of the programs, the twin among them: what isn't built is a failure."""
 import csv
 import io
 import json
@@ -26,8 +25,7 @@ DEADLINE = int(os.environ.get("E2E_DEADLINE", "240"))  # seconds, of every comma
 for program in ("tandem", "tandemd", "tandem-node", "held_rank", "tandem-probe", "tandem-tool",
                 "libtandem_cuda_sim.so", "libtandem_driver_sim.so"):
     if not (BIN / program).exists():
-        print(f"SKIPPED: {BIN / program} isn't built")
-        sys.exit(77)
+        sys.exit(f"{BIN / program} isn't built")
 
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="gpu_train_test"))
 PROGRAMS = FOLDER / "bin"  # tandemd starts its neighbours from its own folder
