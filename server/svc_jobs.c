@@ -189,7 +189,7 @@ static int run_get(void *query, struct mail *m, struct error *err)
         rc = job_use_add(q->reader, &row, clock_wall_us(), true, job, err);
     }
     if (rc == 0) {
-        rc = store_event_list(q->reader, row.id, NULL, 0, EVENTS_MAX, push_event, job, err);
+        rc = store_event_newest(q->reader, row.id, EVENTS_MAX, push_event, job, err);
     }
     store_end_read(q->reader);
     if (rc == 0) {

@@ -46,6 +46,21 @@ static void read_event(sqlite3_stmt *q, Event *e)
 #define EVENT_COLUMNS                                                                              \
     "id, job, attempt, time_us, kind, from_state, to_state, cause, actor, message, step"
 
+static int give_events(struct store *s, sqlite3_stmt *q, store_event_fn fn, void *arg,
+                       struct error *err)
+{
+    int rc;
+    while ((rc = sql_step(s, q, err)) == 1) {
+        Event e;
+        read_event(q, &e);
+        if (!fn(arg, &e)) {
+            sql_done(q);
+            return 0;
+        }
+    }
+    return rc;
+}
+
 int store_event_list(struct store *s, int64_t job, const char *tenant, int64_t after_id,
                      int32_t limit, store_event_fn fn, void *arg, struct error *err)
 {
@@ -62,19 +77,17 @@ int store_event_list(struct store *s, int64_t job, const char *tenant, int64_t a
             : sql_query(s, err,
                         "SELECT " EVENT_COLUMNS " FROM events WHERE id > ? ORDER BY id LIMIT ?",
                         "iw", after_id, limit);
-    if (!q) {
-        return -1;
-    }
-    int rc;
-    while ((rc = sql_step(s, q, err)) == 1) {
-        Event e;
-        read_event(q, &e);
-        if (!fn(arg, &e)) {
-            sql_done(q);
-            return 0;
-        }
-    }
-    return rc;
+    return q ? give_events(s, q, fn, arg, err) : -1;
+}
+
+int store_event_newest(struct store *s, int64_t job, int32_t most, store_event_fn fn, void *arg,
+                       struct error *err)
+{
+    sqlite3_stmt *q = sql_query(s, err,
+                                "SELECT * FROM (SELECT " EVENT_COLUMNS
+                                " FROM events WHERE job = ? ORDER BY id DESC LIMIT ?) ORDER BY id",
+                                "iw", job, most);
+    return q ? give_events(s, q, fn, arg, err) : -1;
 }
 
 int store_event_last(struct store *s, int64_t *id, struct error *err)

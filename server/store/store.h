@@ -112,6 +112,9 @@ int store_event_insert(struct store *s, Event *e, struct error *err);
 typedef bool (*store_event_fn)(void *arg, const Event *e);
 int store_event_list(struct store *s, int64_t job, const char *tenant, int64_t after_id,
                      int32_t limit, store_event_fn fn, void *arg, struct error *err);
+/* The same for the newest of a job, oldest first. */
+int store_event_newest(struct store *s, int64_t job, int32_t most, store_event_fn fn, void *arg,
+                       struct error *err);
 int store_event_last(struct store *s, int64_t *id, struct error *err);
 
 /* ---- metrics ---- */

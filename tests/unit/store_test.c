@@ -407,6 +407,9 @@ static void events_come_after_the_one_given_in_their_order(void **state)
     buf_clear(&b);
     assert_int_equal(store_event_list(f->s, 0, NULL, 2, 10, take_event, &b, NULL), 0);
     assert_string_equal(b.data, "note/2 ");
+    buf_clear(&b);
+    assert_int_equal(store_event_newest(f->s, id, 2, take_event, &b, NULL), 0);
+    assert_string_equal(b.data, "note/1 note/2 ");
     buf_free(&b);
     assert_int_equal(store_event_last(f->s, &last, NULL), 0);
     assert_int_equal(last, 3);
