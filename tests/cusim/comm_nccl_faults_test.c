@@ -223,7 +223,7 @@ static void sync_behind_an_abort(struct rank *r)
         NEED(SYNC() == 0); /* so it has come for rank 0, too */
         r->world->ops->abort(r->world, "rank 1 has had enough");
     }
-    note_round(r);
+    rank_note_round(r);
     while (atomic_load(&r->shared->num_rounds[1]) == 0) {
         clock_sleep_ms(1); /* rank_prepare's alarm ends it */
     }
