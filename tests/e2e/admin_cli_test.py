@@ -126,9 +126,10 @@ def tandem(*args, code=0, cwd=FOLDER):
 
 
 def on_a_terminal(*args):
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.execve(BIN / "tandem", ["tandem", *args], ENV)
+    fd, far = pty.openpty()
+    # Not pty.fork(): in a process with threads, those of the fake server, its child may not go on.
+    process = subprocess.Popen([BIN / "tandem", *args], env=ENV, stdin=far, stdout=far, stderr=far)
+    os.close(far)
     text = b""
     while True:
         try:
@@ -139,7 +140,7 @@ def on_a_terminal(*args):
             break
         text += chunk
     os.close(fd)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert process.wait(DEADLINE) == 0
     return text.decode().replace("\r\n", "\n")
 
 

@@ -13,8 +13,8 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, ServerCase, grpc, link_programs, make_stubs, new_folder,
-                               processes, wait_for)
+from bench_of_programs import (DEADLINE, ServerCase, gang_processes, grpc, link_programs, make_stubs,
+                               new_folder, processes, wait_for)
 from leftovers import jobs_processes
 
 
@@ -27,11 +27,6 @@ def setUpModule():
 
 def tearDownModule():
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def gangs():
-    """Processes of jobs; a probe that a server has left behind ends by itself."""
-    return {pid for pid, exe in processes(programs).items() if not exe.endswith("tandem-probe")}
 
 
 def loss(n):
@@ -177,11 +172,11 @@ class Backup(ServerCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn("another tandemd", refused.stderr)
         self.stop(kill=True)
-        self.assertTrue(gangs())
+        self.assertTrue(gang_processes(programs))
         done = self.restore(copy)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("processes of jobs were stopped", done.stdout)
-        self.assertEqual(gangs(), set())
+        self.assertEqual(gang_processes(programs), {})
         self.start()
         # It went further than the backup knows: a person decides.
         job = self.s.get(early)

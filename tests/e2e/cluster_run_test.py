@@ -18,7 +18,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (clear_up, link_programs, make_stubs, new_folder, processes,
+from bench_of_programs import (clear_up, gang_processes, link_programs, make_stubs, new_folder,
                                wait_for)
 from cluster_run_bench import QUOTAS, Cluster, Sampler, most_of
 from cluster_run_books import (attempts, device_names, micros, most_held, overlaps, rows,
@@ -379,8 +379,7 @@ class TheRun(unittest.TestCase):
         self.assertEqual({(0, 0)}, {(d.job_id, d.claimed_by) for d in server.devices_now().values()})
         self.assertFalse([d for d in server.devices_now().values() if d.drained])
         # The last tandem-node is told that all of its reports are stored, and leaves then.
-        wait_for("no process of a job", lambda: not [
-            p for p in processes(server.programs).values() if not p.endswith("tandemd")])
+        wait_for("no process of a job", lambda: not gang_processes(server.programs))
 
     # ---- what is told ------------------------------------------------------------------------
 
