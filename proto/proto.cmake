@@ -51,7 +51,8 @@ target_link_libraries(tandem_proto PRIVATE tandem_flags PUBLIC tandem_base tande
   PkgConfig::YAML PkgConfig::JANSSON)
 
 # The one client of gRPC.
-add_library(tandem_rpc_client STATIC proto/rpc_client.c proto/rpc_tls.c proto/rpc_look.c)
+add_library(tandem_rpc_client STATIC proto/rpc_client.c proto/rpc_tls.c proto/rpc_look.c
+  proto/rpc_why.c)
 target_link_libraries(tandem_rpc_client PRIVATE tandem_flags
   PUBLIC tandem_proto ${GRPC_LIBRARY} ${GPR_LIBRARY} OpenSSL::SSL)
 

@@ -12,14 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "proto/rpc_tls.h"
 #include "proto/rpc_tags.h"
+#include "proto/rpc_why.h"
 #include "proto/text.h"
 
 enum {
     MAX_REPLY_BYTES = 16 << 20,
     MAX_UNPACKED_BYTES = 128 << 20,
+    /* How long one attempt to connect may take, to the server's first frame. On this host a
+     * connection is made or refused at once, and what takes long is a server that is busy or
+     * stands still: another attempt would only join the same queue. */
+    CONNECT_HERE_MS = 60000,
+    CONNECT_FAR_MS = 10000,
 };
 
 struct rpc_channel {
@@ -70,8 +77,8 @@ static grpc_channel *create_core(const struct rpc_channel *c)
         int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
         /* A server that restarts is found again within a moment. */
         int_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
-        /* What it is called is not what it does: how long one attempt to connect may take. */
-        int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10000),
+        /* What it is called is not what it does. */
+        int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, c->at.tls ? CONNECT_FAR_MS : CONNECT_HERE_MS),
         int_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
         int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 30000),
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
@@ -152,10 +159,10 @@ static grpc_call *create_call(struct rpc_channel *c, grpc_completion_queue *cq, 
 }
 
 /* The op that opens a call; the metadata must live until the batch was started. */
-static grpc_op open_op(const struct rpc_channel *c, grpc_metadata *bearer)
+static grpc_op open_op(const struct rpc_channel *c, bool wait_ready, grpc_metadata *bearer)
 {
     grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
-    if (c->wait_ready) {
+    if (wait_ready) {
         op.flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY |
                    GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
     }
@@ -192,79 +199,13 @@ static int unpack(grpc_byte_buffer *buffer, const ProtobufCMessageDescriptor *de
     return r ? error_wrap(err, "the server's reply") : 0;
 }
 
-/* A plain connection that came to nothing, although somebody is there: is it a TLS port? */
-static bool explain_plain(const struct rpc_channel *c, struct error *err)
-{
-    struct rpc_trust nobody = {.ca_pem = (char *)(uintptr_t) "", .ca_is_systems = true};
-    struct rpc_view view;
-    if (!c->at.host[0] || rpc_tls_look(&c->at, &nobody, &view, err) == 0 || !view.version[0]) {
-        return false;
-    }
-    error_set(err, ERR_UNAVAILABLE,
-              "the server at %s speaks TLS: write tls://%s:%s, with TANDEM_CA_FILE set or ca.pem "
-              "in ~/.config/tandem",
-              c->target, c->at.host, c->at.port);
-    return true;
-}
-
-/* Core's words for a connection that ended under a call. */
-static bool is_broken(const char *text)
-{
-    static const char *const words[] = {"ocket closed",    "recvmsg",        "sendmsg",
-                                        "onnection reset", "roken pipe",     "ndpoint read failed",
-                                        "GOAWAY",          "ransport closed"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strstr(text, words[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A connection came to nothing. A failed handshake is one reason, and core doesn't say why it
- * failed: looked at again, it is known. True: err says it. */
-static bool explain_tls(const struct rpc_channel *c, const char *text, struct error *err)
-{
-    bool no_connection = strstr(text, "failed to connect") && !strstr(text, "onnection refused");
-    struct rpc_view view;
-    if (!c->at.tls) {
-        return no_connection && explain_plain(c, err);
-    }
-    if (!no_connection && !is_broken(text)) {
-        return false;
-    }
-    if (rpc_tls_look(&c->at, &c->trust, &view, err) == 0 || err->code == ERR_UNAVAILABLE) {
-        return false;
-    }
-    error_wrap(err, "no secure connection to %s", c->target);
-    return true;
-}
-
 /* The server's own words, or ours where core has made them. */
 static int set_status(const struct rpc_channel *c, grpc_status_code code, grpc_slice details,
                       struct error *err)
 {
+    const struct rpc_why_of of = {c->target, &c->at, &c->trust};
     char *text = grpc_slice_to_c_string(details);
-    struct error why;
-    if (code == GRPC_STATUS_UNAVAILABLE && explain_tls(c, text, &why)) {
-        error_set(err, ERR_UNAVAILABLE, "%s", why.text);
-    } else if (code == GRPC_STATUS_UNAVAILABLE && strstr(text, "failed to connect")) {
-        const char *reason = strstr(text, "connect failed") || strstr(text, "onnection refused")
-                                 ? "connection refused"
-                             : strstr(text, "No such file") ? "no such socket"
-                                                            : "no connection";
-        error_set(err, ERR_UNAVAILABLE, "no server answers at %s: %s", c->target, reason);
-    } else if (code == GRPC_STATUS_UNAVAILABLE && strstr(text, "DNS resolution failed")) {
-        error_set(err, ERR_UNAVAILABLE, "no server answers at %s: the name %s isn't known",
-                  c->target, c->at.host);
-    } else if (code == GRPC_STATUS_UNAVAILABLE && is_broken(text)) {
-        error_set(err, ERR_UNAVAILABLE, "the connection to %s broke: %s", c->target, text);
-    } else if (code == GRPC_STATUS_DEADLINE_EXCEEDED && strcmp(text, "Deadline Exceeded") == 0) {
-        error_set(err, ERR_DEADLINE_EXCEEDED, "no answer from %s in time", c->target);
-    } else {
-        error_set(err, (enum error_code)code, "%s",
-                  text[0] ? text : error_code_name((enum error_code)code));
-    }
+    rpc_why(&of, (enum error_code)code, text, err);
     gpr_free(text);
     return -1;
 }
@@ -279,11 +220,11 @@ struct unary {
 };
 
 static void start_unary(struct rpc_channel *c, grpc_call *call, const ProtobufCMessage *request,
-                        struct unary *u)
+                        bool wait_ready, struct unary *u)
 {
     grpc_metadata bearer;
     grpc_byte_buffer *out = pack(request);
-    grpc_op ops[6] = {open_op(c, &bearer)};
+    grpc_op ops[6] = {open_op(c, wait_ready, &bearer)};
     ops[1].op = GRPC_OP_SEND_MESSAGE;
     ops[1].data.send_message.send_message = out;
     ops[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
@@ -334,22 +275,38 @@ void rpc_channel_wait(struct rpc_channel *c, int64_t timeout_ms)
     drain(cq);
 }
 
-int rpc_call(struct rpc_channel *c, const char *method, const ProtobufCMessage *request,
-             const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
-             int64_t deadline_ms, struct error *err)
+/* Nothing came within the deadline. That a call never got to a server is another thing to know than
+ * that its answer didn't come. */
+static int fail_late(const struct rpc_channel *c, int64_t deadline_ms, struct error *err)
 {
-    ASSERT(deadline_ms > 0);
+    double s = (double)deadline_ms / 1000.0;
+    if (grpc_channel_check_connectivity_state(c->core, 0) == GRPC_CHANNEL_READY) {
+        return error_set(err, ERR_DEADLINE_EXCEEDED,
+                         "no answer from %s within %.3g s; it may still do what it was asked",
+                         c->target, s);
+    }
+    return error_set(err, ERR_UNAVAILABLE, "no server answers at %s: no connection within %.3g s",
+                     c->target, s);
+}
+
+static int call_once(struct rpc_channel *c, const char *method, const ProtobufCMessage *request,
+                     const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
+                     int64_t deadline_ms, bool wait_ready, struct error *err)
+{
     grpc_completion_queue *cq = grpc_completion_queue_create_for_next(NULL);
     grpc_call *call = create_call(c, cq, method, deadline_ms);
     struct unary u = {.details = grpc_empty_slice()};
     grpc_metadata_array_init(&u.headers);
     grpc_metadata_array_init(&u.trailers);
-    start_unary(c, call, request, &u);
+    start_unary(c, call, request, wait_ready, &u);
     grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
     TAG_OUT(&u);
 
     int r;
-    if (u.status != GRPC_STATUS_OK) {
+    if (u.status == GRPC_STATUS_DEADLINE_EXCEEDED &&
+        grpc_slice_str_cmp(u.details, "Deadline Exceeded") == 0) {
+        r = fail_late(c, deadline_ms, err);
+    } else if (u.status != GRPC_STATUS_OK) {
         r = set_status(c, u.status, u.details, err);
     } else if (!u.reply) {
         r = error_set(err, ERR_INTERNAL, "the server answered nothing");
@@ -364,6 +321,21 @@ int rpc_call(struct rpc_channel *c, const char *method, const ProtobufCMessage *
     grpc_metadata_array_destroy(&u.trailers);
     grpc_call_unref(call);
     drain(cq);
+    return r;
+}
+
+int rpc_call(struct rpc_channel *c, const char *method, const ProtobufCMessage *request,
+             const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
+             int64_t deadline_ms, struct error *err)
+{
+    ASSERT(deadline_ms > 0);
+    int64_t until = clock_mono_ms() + deadline_ms;
+    int r = call_once(c, method, request, descriptor, reply, deadline_ms, c->wait_ready, err);
+    int64_t left = until - clock_mono_ms();
+    /* Where a socket file's queue is full, the kernel doesn't let one wait in it: we do. */
+    if (r != 0 && err->code == ERR_UNAVAILABLE && left > 0 && rpc_why_is_crowded(&c->at)) {
+        r = call_once(c, method, request, descriptor, reply, left, true, err);
+    }
     return r;
 }
 
@@ -430,7 +402,7 @@ static void open_stream(struct rpc_stream *s, const ProtobufCMessage *request)
 {
     grpc_metadata bearer;
     grpc_byte_buffer *out = request ? pack(request) : NULL;
-    grpc_op ops[4] = {open_op(s->channel, &bearer)};
+    grpc_op ops[4] = {open_op(s->channel, s->channel->wait_ready, &bearer)};
     size_t n = 1;
     ops[n].op = GRPC_OP_RECV_INITIAL_METADATA;
     ops[n++].data.recv_initial_metadata.recv_initial_metadata = &s->headers;

@@ -5,7 +5,9 @@
 
 #include "proto/text.h"
 
-enum { CALL_DEADLINE_MS = 30000 };
+/* A server that is gone is found out by the connection, within forty seconds. What is there, but
+ * busy, is waited for: to give up and ask again would only make it busier. */
+enum { CALL_DEADLINE_MS = 120000 };
 
 int cli_channel(struct cli *cli, struct rpc_channel **out, struct error *err)
 {
