@@ -331,18 +331,25 @@ static int build(const struct plan_input *in, Plan **out, bool *passed_over, str
 }
 
 /* GPUs that are gone count again where the CPU devices don't take the job (memory, domains): it
- * waits for the GPUs, then. */
+ * waits for the GPUs, then. Where they do, who would rather wait hears of it, if that has an end.
+ */
 int plan_build(const struct plan_input *in, Plan **out, struct error *err)
 {
-    bool passed_over;
-    if (build(in, out, &passed_over, err) == 0) {
-        return 0;
-    }
-    if (!passed_over) {
-        return -1;
-    }
+    bool passed_over, again;
     struct plan_input all = *in;
     struct error second;
+    Plan *on_gpus;
     all.num_gpus_gone = 0;
-    return build(&all, out, &passed_over, &second);
+    int rc = build(in, out, &passed_over, err);
+    if (!passed_over) {
+        return rc;
+    }
+    if (rc != 0) {
+        return build(&all, out, &again, &second);
+    }
+    if (build(&all, &on_gpus, &again, &second) == 0) {
+        plan__free_unpacked(on_gpus, NULL);
+        plan_say_gpus_would_do(*out);
+    }
+    return 0;
 }

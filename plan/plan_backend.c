@@ -1,6 +1,7 @@
 /* Which backend runs it. */
 #include "plan/plan_parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +112,8 @@ static bool given_gpu(const struct plan_input *in)
     return false;
 }
 
+#define PASSED_OVER "backend cpu: "
+
 /* Where nobody says: the devices of the type that is asked for; else GPUs where there are enough of
  * them, then CPU devices, then those that are more. GPUs that nobody can have are none where CPU
  * devices would do; drained ones are some, since they come back. */
@@ -128,15 +131,25 @@ static bool wants_gpu(Plan *plan, const struct plan_input *in, bool *passed_over
     int64_t num_cpu = num_devices(in->cluster, r, true, NULL).all, wanted = plan->mesh->num_ranks;
     if (num_gpu >= wanted && gpu_node(in) && num_gpu - in->num_gpus_gone < wanted &&
         num_cpu >= wanted) {
-        plan_add_note(
-            plan,
-            "backend cpu: %d of the %lld GPUs of node %s are not there; resources.backend: "
-            "cuda waits for them",
-            in->num_gpus_gone, (long long)num_gpu, in->gpu_node);
+        plan_add_note(plan, PASSED_OVER "%d of the %lld GPUs of node %s are not there",
+                      in->num_gpus_gone, (long long)num_gpu, in->gpu_node);
         *passed_over = true;
         return false;
     }
     return num_gpu >= wanted || (num_cpu < wanted && num_gpu > num_cpu);
+}
+
+void plan_say_gpus_would_do(Plan *plan)
+{
+    size_t i = 0;
+    while (i < plan->n_notes && strncmp(plan->notes[i], PASSED_OVER, sizeof PASSED_OVER - 1) != 0) {
+        i++;
+    }
+    ASSERT(i < plan->n_notes);
+    char *text;
+    ASSERT(asprintf(&text, "%s; resources.backend: cuda waits for them", plan->notes[i]) >= 0);
+    free(plan->notes[i]);
+    plan->notes[i] = text;
 }
 
 /* Ranks of CPU devices are processes of one host, which share a segment. */

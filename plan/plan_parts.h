@@ -26,5 +26,8 @@ void plan_set_cost(Plan *plan, const ClusterSpec *cluster);
 /* ref, cpu or cuda, from what the job says and what there is; then the precision, where the job
  * leaves it open. *passed_over is set where it would be cuda, were no GPUs gone. */
 int plan_set_backend(Plan *plan, const struct plan_input *in, bool *passed_over, struct error *err);
+/* To the note of a plan whose *passed_over was set: a job that names cuda gets those GPUs one day.
+ */
+void plan_say_gpus_would_do(Plan *plan);
 
 #endif

@@ -57,9 +57,9 @@ bool out_of_use_words(const struct topology *t, const struct place_request *r, c
         }
     }
     free(named);
-    if (num_out == 0) {
+    if (num_out == 0 || !out) {
         free(alike);
-        return false;
+        return num_out > 0;
     }
     struct buf names = {0};
     struct device_set *set = device_set_new(alike, num_alike);

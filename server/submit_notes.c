@@ -24,7 +24,7 @@ static void note_max(struct controller *c, const char *tenant, PlanSummary *summ
     }
 }
 
-/* Too many devices that suit it are out of use: which. */
+/* Too many devices that suit it are out of use: which; words may be NULL. */
 static bool is_out_of_use(struct controller *c, const Plan *plan, char *words, size_t size)
 {
     const struct topology *t = controller_topology(c);
@@ -44,10 +44,9 @@ static bool cpus_would_do(struct controller *c, const JobSpec *asked, const Prob
     JobSpec *spec = (JobSpec *)text_clone(&asked->base);
     Plan *plan = NULL;
     struct error why;
-    char words[480];
     bool would = text_set(&spec->base, "resources.backend", "cpu", &why) == 0 &&
                  attempts_plan(c, spec, facts, NULL, 0, &plan, &why) == 0 &&
-                 !is_out_of_use(c, plan, words, sizeof words);
+                 !is_out_of_use(c, plan, NULL, 0);
     msg_free(plan);
     msg_free(spec);
     return would;

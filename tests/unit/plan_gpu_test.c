@@ -302,6 +302,13 @@ static void gpus_that_are_gone_are_none_for_auto(void **state)
     assert_string_equal(p->notes[0], "backend cpu: 1 of the 4 GPUs of node node0 are not there; "
                                      "resources.backend: cuda waits for them");
     plan__free_unpacked(p, NULL);
+    /* Nobody is told to wait for GPUs that don't take the job. */
+    c->devices[1].mem_bytes = 1 << 20;
+    p = plan_case_build(c);
+    assert_string_equal(p->backend, "cpu");
+    assert_string_equal(p->notes[0], "backend cpu: 1 of the 4 GPUs of node node0 are not there");
+    plan__free_unpacked(p, NULL);
+    c->devices[1].mem_bytes = c->devices[0].mem_bytes;
     c->layout.data = 2; /* three are left */
     chosen("cuda", "bf16");
     c->input.num_gpus_gone = 4;
