@@ -62,7 +62,7 @@ size_t gangs_find(const char *data_dir, int64_t *pids, size_t max)
         int64_t pid = e->d_name[0] >= '1' && e->d_name[0] <= '9' ? strtoll(e->d_name, NULL, 10) : 0;
         struct proc_stat p;
         if (pid > 0 && pid != getpid() && proc_read(pid, &p) && p.state != 'Z' && p.state != 'X' &&
-            is_marked(pid, data_dir)) {
+            is_marked(p.thread, data_dir)) {
             if (num < max) {
                 pids[num] = pid;
             }

@@ -14,7 +14,8 @@
 
 #define ENVIRONMENT_MAX ((size_t)1 << 20)
 
-bool proc_read(int64_t pid, struct proc_stat *out)
+/* The line of a process or of one thread, by its number. */
+static bool read_line(int64_t pid, struct proc_stat *out, long long *num_threads)
 {
     char path[64], line[1024];
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
@@ -30,19 +31,55 @@ bool proc_read(int64_t pid, struct proc_stat *out)
     long long ppid, pgrp, session, start;
     char state;
     if (!p || sscanf(p + 1,
-                     " %c %lld %lld %lld %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
+                     " %c %lld %lld %lld %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %lld "
                      "%*d %lld",
-                     &state, &ppid, &pgrp, &session, &start) != 5) {
+                     &state, &ppid, &pgrp, &session, num_threads, &start) != 6) {
         return false;
     }
-    *out = (struct proc_stat){
-        .pid = pid, .ppid = ppid, .session = session, .state = state, .start_time = start};
+    *out = (struct proc_stat){.pid = pid,
+                              .thread = pid,
+                              .ppid = ppid,
+                              .session = session,
+                              .state = state,
+                              .start_time = start};
     const char *name = strchr(line, '(');
     for (size_t i = 0; name && ++name < p && i < sizeof out->name - 1; i++) {
         out->name[i] = *name;
         if (!isprint((unsigned char)*name)) {
             out->name[i] = '?';
         }
+    }
+    return true;
+}
+
+/* Its first thread has ended; takes one that hasn't. */
+static void take_living_thread(struct proc_stat *p)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%lld/task", (long long)p->pid);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && p->thread == p->pid && (e = readdir(d));) {
+        struct proc_stat t;
+        long long num;
+        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' &&
+            read_line(strtoll(e->d_name, NULL, 10), &t, &num) && t.state != 'Z' && t.state != 'X') {
+            p->thread = t.pid;
+            p->state = t.state;
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
+bool proc_read(int64_t pid, struct proc_stat *out)
+{
+    long long num_threads;
+    if (!read_line(pid, out, &num_threads)) {
+        return false;
+    }
+    if (out->state == 'Z' && num_threads > 1) {
+        take_living_thread(out);
     }
     return true;
 }
@@ -124,7 +161,7 @@ size_t proc_descendants(int64_t root, int64_t since, const char *mark, int64_t *
     for (size_t i = 0; i < num; i++) {
         ours[i] = all[i].pid != root && all[i].pid != getpid() && all[i].start_time >= since &&
                   ((has_root && (all[i].session == root || all[i].ppid == root)) ||
-                   (all[i].state != 'Z' && has_mark(all[i].pid, mark)));
+                   (all[i].state != 'Z' && has_mark(all[i].thread, mark)));
     }
     spread(all, ours, num, since);
     for (size_t i = 0; i < num; i++) {

@@ -8,7 +8,10 @@
 
 struct proc_stat {
     int64_t pid, ppid, session;
-    char state; /* R S D Z ... */
+    /* The process itself, or, where its first thread has ended before others (one that hangs in a
+     * driver holds all that the process has), one of these: it has an environment yet. */
+    int64_t thread;
+    char state; /* of thread: R S D ...; Z: all have ended */
     char name[32];
     int64_t start_time;
 };

@@ -18,7 +18,7 @@ static int look_at_node(const struct spawn_conf *conf, const struct spawn_reques
         p.state == 'X') {
         return 0;
     }
-    snprintf(link, sizeof link, "/proc/%lld/exe", (long long)r->pid);
+    snprintf(link, sizeof link, "/proc/%lld/exe", (long long)p.thread);
     snprintf(want, sizeof want, "%.*s/tandem-node", SPAWN_PATH_SIZE - 32, conf->programs);
     ssize_t n = readlink(link, exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = 0;

@@ -3,6 +3,7 @@
 add_library(undead SHARED ${CMAKE_SOURCE_DIR}/tests/fault/helpers/undead.c)
 target_link_libraries(undead PRIVATE tandem_flags)
 set_target_properties(undead PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+tandem_test(proc_test ${CMAKE_SOURCE_DIR}/tests/unit/proc_test.c tandem_server)
 tandem_test(launching_test ${CMAKE_SOURCE_DIR}/tests/fault/launching_test.c tandem_server)
 set_tests_properties(launching_test PROPERTIES LABELS threads)
 find_program(PYTHON_WITH_GRPC python3 PATHS /usr/bin NO_DEFAULT_PATH)
