@@ -14,7 +14,7 @@ from cluster_run_jobs import CLUSTER, NODES
 
 QUOTAS = {"research": (8, "none"), "product": (8, 12)}
 USERS = {"research": "rosa", "product": "pat"}
-SCHEDULER = ["--scheduler", "min_run_s=0", "--scheduler", "grace_s=20"]
+SCHEDULER = ["--scheduler", "min_run_s=0", "--scheduler", "grace_s=60"]
 
 
 def most_of(tenant):

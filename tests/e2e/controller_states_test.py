@@ -132,10 +132,14 @@ class States(Case):
         s.allow(backoff, "gate-7")
         wait_for("a backoff", lambda: s.get(backoff).restarts == 1 and
                  s.state(backoff) == "JOB_QUEUED")
+        # Its ranks are killed after three seconds, but not by a tandem-node that stands still.
+        node, = [pid for name, pid in jobs_processes(programs, cancelling) if name == "tandem-node"]
+        os.kill(node, signal.SIGSTOP)
         s.jobs.Cancel(self.ref(cancelling), timeout=DEADLINE)
         # First what stays as it is for some seconds only.
         jobs = (cancelling, backoff, queued, held, starting, running, pausing, paused)
         states = {n: s.state(n).removeprefix("JOB_") for n in jobs}
+        os.kill(node, signal.SIGCONT)
         self.restart()
         self.assertEqual(list(states.values()),
                          ["STOPPING", "QUEUED", "QUEUED", "HELD", "STARTING", "RUNNING",
