@@ -35,8 +35,10 @@ static int end_count(struct rank *r, struct step *s, struct error *err)
     }
     if (words_arrive(r, from, err) != 0)
         return -1;
-    if (from->words[0] == 0.0)
+    if (from->words[0] == 0.0) {
+        words_meet(r);
         return loader_no_targets(feed_loader(r->feed), s->number, err);
+    }
     s->dloss = 1.0 / from->words[0];
     s->result.tokens = from->words[1];
     s->result.attended = from->words[2];

@@ -78,9 +78,10 @@ static int exchange(struct rank *r, enum verdict verdict, double *verdicts, stru
         verdicts[i] = i == r->idx ? (double)verdict : 0.0;
     if (words_put(r, 0, WORD_RANKS, verdicts, num, err) != 0 ||
         words_sum(r, WORD_RANKS, num, "what is not finite", err) != 0 ||
-        store_wait(r->store, err) != 0)
+        store_wait(r->store, err) != 0 || words_get(r, WORD_RANKS, verdicts, num, err) != 0)
         return -1;
-    return words_get(r, WORD_RANKS, verdicts, num, err);
+    words_meet(r);
+    return 0;
 }
 
 /* For a reader: a NaN has no sign. */

@@ -89,3 +89,13 @@ int words_get(struct rank *r, enum word first, double *values, int64_t n, struct
     memcpy(values, reading->words, (size_t)n * sizeof(*values));
     return 0;
 }
+
+/* One more sum: no rank is in it before it has read the last. */
+void words_meet(struct rank *r)
+{
+    double sum;
+    struct error err;
+    if (r->axes.world != NULL && words_sum(r, WORD_SCRATCH, 1, "what all have read", &err) == 0 &&
+        store_wait(r->store, &err) == 0)
+        words_get(r, WORD_SCRATCH, &sum, 1, &err);
+}

@@ -52,4 +52,10 @@ int words_arrive(struct rank *r, struct reading *from, struct error *err);
 /* Behind store_wait: what they are, at once. Waits for compute. */
 int words_get(struct rank *r, enum word first, double *values, int64_t n, struct error *err);
 
+/* For what all ranks read of one sum and leave by. Who leaves ends the gang, and with it another's
+ * wait for that very sum, though it has come to its end there, too: an accelerator's waits hear of
+ * an abort whatever they waited for. This comes back when all have come to it, so all have read;
+ * or when the gang is ending by something else. */
+void words_meet(struct rank *r);
+
 #endif
