@@ -13,14 +13,13 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bench_of_programs import (BIN, DEADLINE, TINY, end_processes, free_port, processes, program_of,  # noqa: E402
-                               skip, wait_for)
+from bench_of_programs import (BIN, DEADLINE, TINY, end_processes, free_port, new_folder,  # noqa: E402
+                               processes, program_of, skip, wait_for)
 
 PROGRAMS = ("tandem", "tandemd", "tandem-node", "tandem-rank", "tandem-probe")
 for program in PROGRAMS:
@@ -87,7 +86,7 @@ def words_of(pid):
 class Bench:
     def __init__(self, dev):
         self.dev = dev
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="secrets_test"))
+        self.folder = new_folder()
         self.data = self.folder / "data"
         for name in ("bin", "real", "tickets", "shown", "tmp", "keys"):
             (self.folder / name).mkdir()
