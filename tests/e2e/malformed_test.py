@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """[36] Bytes that no client sends: malformed messages on every method, HTTP/2 that isn't, floods,
 slow and idle connections. Always a clear status or a closed connection, bounded memory, no crash;
-and another client is served all the while. MALFORMED_SEED=N repeats a run."""
+and another client is served all the while. MALFORMED_SEED=N draws others; TANDEM_FULL=1 draws more,
+by another seed each time."""
 import contextlib
 import os
 import pathlib
@@ -20,9 +21,10 @@ from bench_of_programs import (DEADLINE, Server, clear_up, grpc, link_programs, 
                                put_away, wait_for)
 from google.protobuf.descriptor import FieldDescriptor as F
 
-SEED = int(os.environ.get("MALFORMED_SEED", time.time_ns() % 1000000))
+FULL = os.environ.get("TANDEM_FULL", "0") != "0"
+SEED = int(os.environ.get("MALFORMED_SEED", time.time_ns() % 1000000 if FULL else 1))
 SMALL = bool(os.environ.get("TANDEM_SAMPLE"))
-MUTATIONS = 2000 if os.environ.get("TANDEM_FULL") == "1" else 10 if SMALL else 40
+MUTATIONS = 2000 if FULL else 10 if SMALL else 40
 IDLE = 1000 if SMALL else 10000
 FLOOD = 2000 if SMALL else 20000
 MESSAGE_MAX = 4 << 20
