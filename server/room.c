@@ -4,14 +4,20 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "base/fs.h"
 #include "base/log.h"
 
 /* Kept for what runs: this, or a fiftieth of a small disk. New work begins again at twice that, so
  * that it doesn't start and stop with every step. */
 #define RESERVE_BYTES (64.0 * 1048576)
 #define RESERVE_SHARE 50.0
+/* The same of what the database's files may grow by, where a limit of file sizes (ulimit -f,
+ * LimitFSIZE=) holds: below it nothing can be stored, as on a full disk. */
+#define RESERVE_FILE_BYTES (16.0 * 1048576)
 
 struct room {
     char dir[PATH_MAX];
@@ -41,6 +47,32 @@ void room_free(struct room *r)
     }
 }
 
+/* True: the limit is near, and text says which. */
+static bool is_limited(const struct room *r, double reserve, char *text, size_t size)
+{
+    static const char *const names[] = {"tandem.db", "tandem.db-wal"};
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[PATH_MAX];
+        struct stat st;
+        double have = fs_join(path, sizeof path, r->dir, names[i]) && stat(path, &st) == 0
+                          ? (double)st.st_size
+                          : 0;
+        if ((double)limit.rlim_cur - have < reserve) {
+            snprintf(
+                text, size,
+                "files may have at most %.3g MiB here (ulimit -f, LimitFSIZE=), and %s has %.3g: "
+                "raise that limit; new work waits until then",
+                (double)limit.rlim_cur / 1048576, path, have / 1048576);
+            return true;
+        }
+    }
+    return false;
+}
+
 bool room_look(struct room *r)
 {
     struct statvfs s;
@@ -53,7 +85,7 @@ bool room_look(struct room *r)
     bool no_names = s.f_files > 0 && s.f_favail == 0;
     pthread_mutex_lock(&r->lock);
     bool before = r->out;
-    r->out = no_names || left < (before ? 2 * reserve : reserve);
+    bool full = no_names || left < (before ? 2 * reserve : reserve);
     snprintf(r->text, sizeof r->text,
              "the disk is full: %s free on that of %s, where %.3g MiB are kept for jobs that run; "
              "new work waits for room",
@@ -61,6 +93,8 @@ bool room_look(struct room *r)
              : left < 1048576 ? "less than a MiB is"
                               : "too little is",
              r->dir, reserve / 1048576);
+    r->out = full || is_limited(r, before ? 2 * RESERVE_FILE_BYTES : RESERVE_FILE_BYTES, r->text,
+                                sizeof r->text);
     bool changed = r->out != before;
     pthread_mutex_unlock(&r->lock);
     if (changed && r->out) {

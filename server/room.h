@@ -1,5 +1,6 @@
-/* Is there room on the disk of the data folder? Without it nothing new begins, so that what runs
- * can still be written down: a part of the disk is kept for that. */
+/* Is there room on the disk of the data folder, and under the limit of file sizes? Without it
+ * nothing new begins, so that what runs can still be written down: a part of the disk is kept for
+ * that. */
 #ifndef TANDEM_SERVER_ROOM_H
 #define TANDEM_SERVER_ROOM_H
 
@@ -15,7 +16,8 @@ void room_free(struct room *r);
 
 /* Looks at the disk; one thread. True: it has become full, or isn't any more. */
 bool room_look(struct room *r);
-/* Any thread. "the disk is full: ..." into why (may be NULL), if it is. */
+/* Any thread. "the disk is full: ..." or "files may have at most ..." into why (may be NULL), if it
+ * is. */
 bool room_is_out(struct room *r, char *why, size_t size);
 
 #endif

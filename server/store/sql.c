@@ -1,12 +1,32 @@
 #include "server/store/sql.h"
 
+#include <limits.h>
 #include <math.h>
 #include <openssl/sha.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "server/store/store.h"
+
+/* Has a write come to the limit of file sizes? SQLite knows that it failed, but rarely why. */
+static bool has_hit_limit(const struct store *s)
+{
+    enum { NEAR_BYTES = 8192 }; /* more than SQLite writes at once */
+    const char *db = s->db ? sqlite3_db_filename(s->db, "main") : NULL;
+    struct rlimit limit;
+    char wal[PATH_MAX];
+    struct stat st;
+    if (!db || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return false;
+    }
+    snprintf(wal, sizeof wal, "%s-wal", db);
+    return limit.rlim_cur < 65536 ||
+           (stat(wal, &st) == 0 && (rlim_t)st.st_size + NEAR_BYTES > limit.rlim_cur) ||
+           (stat(db, &st) == 0 && (rlim_t)st.st_size + NEAR_BYTES > limit.rlim_cur);
+}
 
 int sql_error(struct store *s, int rc, const char *what, struct error *err)
 {
@@ -21,6 +41,14 @@ int sql_error(struct store *s, int rc, const char *what, struct error *err)
                          "database: the read took longer than %d s; ask for less at a time",
                          STORE_READ_MS / 1000);
     case SQLITE_IOERR:
+        if (has_hit_limit(s)) {
+            return error_set(
+                err, ERR_RESOURCE_EXHAUSTED,
+                "database: files are limited to less here: raise that limit (ulimit -f, "
+                "LimitFSIZE=)");
+        }
+        code = ERR_UNAVAILABLE;
+        break;
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
     case SQLITE_BUSY:

@@ -11,6 +11,10 @@ add_test(NAME process_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/process_test.py)
 set_tests_properties(process_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900 LABELS threads
   ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+add_test(NAME file_limit_test
+  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/file_limit_test.py)
+set_tests_properties(file_limit_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
+  ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 
 # tandem-spawn: what it reads; then, as root, what it does and refuses to do.
 add_executable(spawn_test ${CMAKE_SOURCE_DIR}/tests/unit/spawn_test.c
