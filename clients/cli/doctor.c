@@ -19,6 +19,7 @@ enum { FILES_MIN = 1024, CERT_MIN_S = 14 * 86400, CLOCK_SLACK_US = 2000000 };
 struct doctor {
     const struct cli *cli;
     int faults;
+    bool has_spoken; /* a server is there, and speaks TLS */
 };
 
 enum verdict { GOOD, WARN, BAD };
@@ -85,6 +86,7 @@ static void check_tls(struct doctor *d, const char *server)
     int r = rpc_tls_look(&target, &trust, &view, &err);
     line(d, GOOD, "CA", "%s%s", trust.ca_file, trust.ca_is_systems ? ", the system's" : "");
     if (view.version[0]) {
+        d->has_spoken = true;
         line(d, view.trusted ? days_verdict(view.ends_s) : BAD, "certificate",
              "%s, %s, signed by %s, for %s", view.subject, days_text(days, view.ends_s),
              view.issuer, view.names);
@@ -211,8 +213,8 @@ static int run(struct cli *cli, int argc, char **argv)
     check_machine(&d);
     check_environment(&d);
     if (code == EXIT_UNREACHABLE) {
-        if (!cli->target || strncmp(cli->target, "unix:", 5) == 0 ||
-            strncmp(cli->target, "127.", 4) == 0) {
+        if (!d.has_spoken && (!cli->target || strncmp(cli->target, "unix:", 5) == 0 ||
+                              strncmp(cli->target, "127.", 4) == 0)) {
             printf("\nStart a server on this machine with: tandemd --dev --data-dir ~/tandem\n");
         }
         return code;

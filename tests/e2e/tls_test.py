@@ -332,6 +332,10 @@ class Protocol(Case):
         self.start(self.config(listen="127.0.0.1:0"))
         self.fails("speaks TLS: write tls://127.0.0.1:", ca=None)
         self.reaches()
+        # There is one: nobody is told to start another.
+        said = self.cli("doctor", ca="other").stdout
+        self.assertRegex(said, "(?m)^FAIL  certificate ")
+        self.assertNotIn("tandemd --dev", said)
         (self.folder / "config/tandem").mkdir(parents=True)
         shutil.copy(certs / "ca.pem", self.folder / "config/tandem")
         self.reaches(ca=None, server="tls://" + self.address)
