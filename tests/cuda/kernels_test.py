@@ -4,13 +4,15 @@ sm_80 and sm_90. OBJECTS: the folder where the plug-in's build left that; withou
 
 What the simulator runs must be what a GPU would get: each kernel compiles without a warning, and has
 neither spills nor local memory; where its name says that it goes by 16 bytes it does; and those that a
-step spends its time in keep their budgets (budgets.py). --table: these, as docs/performance.md has
-them."""
+step spends its time in keep their budgets (budgets.py). docs/performance.md has what nvcc
+13.0.88 makes of these: its figures are compared where that is at hand, for both architectures. --table
+prints them as they stand there."""
 import argparse
 import concurrent.futures
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -91,6 +93,42 @@ def row(budget, pair):
     return f"| `{name}` | {both(lambda k: k.registers)} | {shared} | {both(lambda k: warps(budget, k))} | {sass} |"
 
 
+def table(rows):
+    """Those that aren't attention's, which have a table of their own."""
+    return [row(pairs[0][0], [k for _, k in pairs]) for pairs in rows.values() if not attention_of(pairs)]
+
+
+def attention_of(pairs):
+    found = re.match(r"attention_(fwd|dq|dkv)_kernel<", pairs[-1][1].name)
+    return found and found[1]
+
+
+def attention_row(title, all_pairs):
+    """Of sm_90, by heads: registers, shared memory, blocks and warps."""
+    each = sorted((int(budgets.shape(k.name)[0]), budget, k) for (_, _), (budget, k) in all_pairs)
+
+    def listed(values):
+        return ", ".join(map(str, values))
+    kib = [(k.shared + dynamic_bytes(b, k.name)) // 1024 for _, b, k in each]
+    blocks = [cubin.blocks_per_sm(k, dynamic_bytes(b, k.name)) for _, b, k in each]
+    in_warps = [warps(b, k) for _, b, k in each]
+    held = (f"{blocks[0]} blocks, {in_warps[0]} warps" if len(set(blocks)) == 1 else
+            f"{listed(blocks)} blocks; {listed(in_warps)} warps")
+    return (f"| {title} | {listed(h for h, _, _ in each)} | {listed(k.registers for _, _, k in each)} | "
+            f"{listed(kib)} KiB | {held} |")
+
+
+def words_of_docs(nvcc, rows):
+    """What docs/performance.md has to say, where this is the nvcc that it speaks of."""
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    whole = {at: pairs for at, pairs in rows.items() if [k.arch for _, k in pairs] == list(ARCHS)}
+    if "V13.0.88" not in said or len(whole) < len(rows):
+        return []
+    return table(whole) + [
+        attention_row(title, [pairs for pairs in whole.values() if attention_of(pairs) == kind])
+        for title, kind in (("forward", "fwd"), ("dq", "dq"), ("dk, dv", "dkv"))]
+
+
 def jobs_of_today(sources, both):
     """Each file for one architecture, the other one the next day (NVCC_DAY=n: that of day n); for both
     with TANDEM_FULL=1."""
@@ -145,10 +183,12 @@ def main():
     left_out = {(s.stem, a) for s in sources for a in ARCHS} - {(s.stem, a) for s, a in jobs}
     errors += [f"budget {b[0]} {b[1]}: no such kernel for sm_{a}"
                for b in budgets.BUDGETS for a in ARCHS if (b, a) not in met and (b[0], a) not in left_out]
+    docs = (root / "docs/performance.md").read_text()
+    errors += [f"docs/performance.md lacks: {words}" for words in words_of_docs(args.nvcc, rows) if words not in docs]
     if args.table:
-        print("| kernel | registers | shared bytes | warps a multiprocessor | instructions |\n|---|---|---|---|---|")
-        for pairs in rows.values():
-            print(row(pairs[0][0], [k for _, k in pairs]))
+        print("| kernel | registers | shared bytes | warps a multiprocessor | instructions |\n"
+              "| --- | --- | --- | --- | --- |")
+        print("\n".join(table(rows)))
     print(f"{num} kernels of {len(sources)} files, {len(jobs)} results of nvcc, {len(rows)} with a budget: "
           f"{len(errors)} errors")
     print("\n".join(errors))
