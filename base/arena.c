@@ -1,8 +1,6 @@
 #include "base/arena.h"
 
-#include <stdarg.h>
 #include <stdalign.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,22 +46,6 @@ char *arena_strdup(struct arena *a, const char *text)
     if (p) {
         memcpy(p, text, n);
     }
-    return p;
-}
-
-char *arena_printf(struct arena *a, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    va_list again;
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    char *p = n < 0 ? NULL : arena_alloc(a, (size_t)n + 1);
-    if (p) {
-        vsnprintf(p, (size_t)n + 1, fmt, again);
-    }
-    va_end(again);
     return p;
 }
 

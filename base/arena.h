@@ -17,8 +17,6 @@ struct arena {
 void *arena_alloc(struct arena *a, size_t bytes);
 /* A copy of the string; NULL as above. */
 char *arena_strdup(struct arena *a, const char *text);
-/* A formatted string; NULL as above. */
-char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void arena_free(struct arena *a);
 
 #endif
