@@ -221,11 +221,12 @@ static void sync_behind_an_abort(struct rank *r)
     NEED(r->dev->ops->event_record(r->dev, e, r->s, &r->err) == 0);
     if (r->rank == 1) {
         NEED(SYNC() == 0); /* so it has come for rank 0, too */
+        rank_wait_for_others(r);
         r->world->ops->abort(r->world, "rank 1 has had enough");
-    }
-    rank_note_round(r);
-    while (atomic_load(&r->shared->num_rounds[1]) == 0) {
-        clock_sleep_ms(1); /* rank_prepare's alarm ends it */
+        rank_note_round(r);
+    } else {
+        rank_note_round(r);
+        rank_wait_for_others(r);
     }
     NEED(SYNC() == -1);
     NEED(strstr(r->err.text, "rank 1 has had enough"));
@@ -297,7 +298,9 @@ static void break_one(struct rank *r)
     NEED(r->all->ops->all_reduce(r->all, r->s, x, 5000, DTYPE_F32, COMM_SUM, &r->err) == 0);
     NEED(SYNC() == 0);
     r->dev->ops->free(r->dev, x);
+    rank_note_round(r);
     if (r->rank == 1) {
+        rank_wait_for_others(r); /* whose sync would hear of it */
         cusim_nccl_break(ncclSystemError);
     }
     reduce_until_it_fails(r, "rank 1: all-reduce of bucket 3 (5,000 fp32) over all ranks: NCCL: "
