@@ -16,6 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.dont_write_bytecode = True
 import script
+from parts import takes_a_gpu_once
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 SAMPLE = os.environ.get("TANDEM_SAMPLE", "") not in ("", "0")
@@ -149,6 +150,15 @@ class ScriptTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for part in got["parts"].values():
             self.assertEqual([r["status"] for r in part["rows"]], ["SKIPPED"])
+
+    # Two ranks on one GPU may be refused; another failure of theirs is one.
+    def test_only_a_gpu_that_is_given_twice_is_no_failure_of_nccl(self):
+        for words in ("NCCL: invalid usage (two ranks were given the same GPU: NCCL takes one rank a GPU)",
+                      "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"):
+            self.assertTrue(takes_a_gpu_once(words), words)
+        for words in ("the making of NCCL's communicator of all ranks: NCCL: unhandled cuda error",
+                      "NCCL: internal error", "all-reduce: wrong in 3 of 4096 places", ""):
+            self.assertFalse(takes_a_gpu_once(words), words)
 
     # Of a run with many rows every row is in the table, which fits into the tail of a log.
     def test_a_long_table_stays_short(self):
