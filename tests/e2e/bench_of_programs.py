@@ -19,6 +19,11 @@ BIN = pathlib.Path(os.environ.get("TANDEM_BIN", ROOT / "build/dev/bin")).resolve
 TINY = ROOT / "tests/golden/llama-tiny"
 DEADLINE = int(os.environ.get("E2E_DEADLINE", "180"))  # seconds, of every call and wait; far above what any should take
 
+# Whoever runs the tests may have a proxy, which gRPC would ask for what is on this host, and a server.
+for name in ("grpc_proxy", "https_proxy", "http_proxy", "TANDEM_SERVER", "TANDEM_TOKEN_FILE",
+             "TANDEM_CA_FILE", "TANDEM_CERT_FILE", "TANDEM_KEY_FILE"):
+    os.environ.pop(name, None)
+
 
 def skip(reason):
     print(f"SKIPPED: {reason}")

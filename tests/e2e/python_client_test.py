@@ -63,7 +63,8 @@ class Server:
                 stdout=log, stderr=subprocess.STDOUT,
                 env={**os.environ, "XDG_CONFIG_HOME": str(folder / "config")})
         self.address = self.wait_for_address()
-        self.channel = grpc.insecure_channel(self.address)
+        # Not by way of a proxy that whoever runs this may have.
+        self.channel = grpc.insecure_channel(self.address, [("grpc.enable_http_proxy", 0)])
         try:
             grpc.channel_ready_future(self.channel).result(timeout=DEADLINE)
         except grpc.FutureTimeoutError:
