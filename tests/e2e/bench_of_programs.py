@@ -311,6 +311,9 @@ class ServerCase(unittest.TestCase):
 
 
 def new_folder():
-    """Not too deep for the paths of sockets, which have 107 bytes."""
+    """Not too deep for the paths of sockets, which have 107 bytes. What a test module leaves of it, as
+    where its setUpModule fails, goes at the module's end."""
     deep = len(tempfile.gettempdir()) > 24
-    return pathlib.Path(tempfile.mkdtemp(prefix="tandem-e2e-", dir="/tmp" if deep else None))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tandem-e2e-", dir="/tmp" if deep else None))
+    unittest.addModuleCleanup(clear_up, folder)
+    return folder
