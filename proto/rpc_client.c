@@ -199,13 +199,13 @@ static int unpack(grpc_byte_buffer *buffer, const ProtobufCMessageDescriptor *de
     return r ? error_wrap(err, "the server's reply") : 0;
 }
 
-/* The server's own words, or ours where core has made them. */
+/* The server's own words, or ours where core has made them. *again: as rpc_why says it. */
 static int set_status(const struct rpc_channel *c, grpc_status_code code, grpc_slice details,
-                      struct error *err)
+                      bool *again, struct error *err)
 {
     const struct rpc_why_of of = {c->target, &c->at, &c->trust};
     char *text = grpc_slice_to_c_string(details);
-    rpc_why(&of, (enum error_code)code, text, err);
+    *again = rpc_why(&of, (enum error_code)code, text, err);
     gpr_free(text);
     return -1;
 }
@@ -291,8 +291,9 @@ static int fail_late(const struct rpc_channel *c, int64_t deadline_ms, struct er
 
 static int call_once(struct rpc_channel *c, const char *method, const ProtobufCMessage *request,
                      const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
-                     int64_t deadline_ms, bool wait_ready, struct error *err)
+                     int64_t deadline_ms, bool wait_ready, bool *again, struct error *err)
 {
+    *again = false;
     grpc_completion_queue *cq = grpc_completion_queue_create_for_next(NULL);
     grpc_call *call = create_call(c, cq, method, deadline_ms);
     struct unary u = {.details = grpc_empty_slice()};
@@ -307,7 +308,7 @@ static int call_once(struct rpc_channel *c, const char *method, const ProtobufCM
         grpc_slice_str_cmp(u.details, "Deadline Exceeded") == 0) {
         r = fail_late(c, deadline_ms, err);
     } else if (u.status != GRPC_STATUS_OK) {
-        r = set_status(c, u.status, u.details, err);
+        r = set_status(c, u.status, u.details, again, err);
     } else if (!u.reply) {
         r = error_set(err, ERR_INTERNAL, "the server answered nothing");
     } else {
@@ -330,11 +331,12 @@ int rpc_call(struct rpc_channel *c, const char *method, const ProtobufCMessage *
 {
     ASSERT(deadline_ms > 0);
     int64_t until = clock_mono_ms() + deadline_ms;
-    int r = call_once(c, method, request, descriptor, reply, deadline_ms, c->wait_ready, err);
+    bool again;
+    int r =
+        call_once(c, method, request, descriptor, reply, deadline_ms, c->wait_ready, &again, err);
     int64_t left = until - clock_mono_ms();
-    /* Where a socket file's queue is full, the kernel doesn't let one wait in it: we do. */
-    if (r != 0 && err->code == ERR_UNAVAILABLE && left > 0 && rpc_why_is_crowded(&c->at)) {
-        r = call_once(c, method, request, descriptor, reply, left, true, err);
+    if (r != 0 && again && left > 0) {
+        r = call_once(c, method, request, descriptor, reply, left, true, &again, err);
     }
     return r;
 }
@@ -493,7 +495,9 @@ int rpc_stream_recv(struct rpc_stream *s, const ProtobufCMessageDescriptor *desc
         await(s, BATCH_STATUS, -1);
         s->ended = true;
     }
-    return s->status == GRPC_STATUS_OK ? 0 : set_status(s->channel, s->status, s->details, err);
+    bool again;
+    return s->status == GRPC_STATUS_OK ? 0
+                                       : set_status(s->channel, s->status, s->details, &again, err);
 }
 
 bool rpc_stream_is_open(struct rpc_stream *s)

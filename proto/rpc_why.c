@@ -38,9 +38,18 @@ static bool is_broken(const char *text)
     return false;
 }
 
+/* Core's words for a connection that was given up for its time, at the end of which it is closed.
+ */
+static bool is_late(const char *text)
+{
+    return strstr(text, "timed out") || strstr(text, SILENCE) ||
+           strstr(text, "andshake read failed");
+}
+
 /* A connection came to nothing. A failed handshake is one reason, and core doesn't say why it
- * failed: looked at again, it is known. True: err says it. */
-static bool explain_tls(const struct rpc_why_of *of, const char *text, struct error *err)
+ * failed: looked at again, it is known. True: err says it. *is_there: hands were shaken now. */
+static bool explain_tls(const struct rpc_why_of *of, const char *text, bool *is_there,
+                        struct error *err)
 {
     bool no_connection = strstr(text, "failed to connect") && !strstr(text, "onnection refused");
     struct rpc_view view;
@@ -51,14 +60,17 @@ static bool explain_tls(const struct rpc_why_of *of, const char *text, struct er
     if (!no_connection && !is_broken(text)) {
         return false;
     }
-    if (rpc_tls_look(of->at, of->trust, &view, err) == 0 || err->code == ERR_UNAVAILABLE) {
+    *is_there = rpc_tls_look(of->at, of->trust, &view, err) == 0;
+    if (*is_there || err->code == ERR_UNAVAILABLE) {
         return false;
     }
     error_wrap(err, "no secure connection to %s", of->target);
     return true;
 }
 
-bool rpc_why_is_crowded(const struct rpc_target *at)
+/* A socket file whose server has as many connections waiting as it may have: there the kernel
+ * doesn't let one wait, and core takes its word for a connection. */
+static bool is_crowded(const struct rpc_target *at)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     if (at->host[0] || strlen(at->core + 5) >= sizeof sa.sun_path) {
@@ -74,24 +86,27 @@ bool rpc_why_is_crowded(const struct rpc_target *at)
     return crowded;
 }
 
-static const char *reason_of(const struct rpc_why_of *of, const char *text)
+static const char *reason_of(const char *text, bool crowded)
 {
     return strstr(text, SILENCE) ? "it took the connection, but said nothing"
            : strstr(text, "connect failed") || strstr(text, "onnection refused")
                ? "connection refused"
            : strstr(text, "No such file") ? "no such socket"
-           : rpc_why_is_crowded(of->at)   ? "too many wait to be connected"
+           : crowded                      ? "too many wait to be connected"
                                           : "no connection";
 }
 
-void rpc_why(const struct rpc_why_of *of, enum error_code code, const char *text, struct error *err)
+bool rpc_why(const struct rpc_why_of *of, enum error_code code, const char *text, struct error *err)
 {
     struct error why;
-    if (code == ERR_UNAVAILABLE && explain_tls(of, text, &why)) {
+    bool again = false, is_there = false;
+    if (code == ERR_UNAVAILABLE && explain_tls(of, text, &is_there, &why)) {
         error_set(err, ERR_UNAVAILABLE, "%s", why.text);
     } else if (code == ERR_UNAVAILABLE && strstr(text, "failed to connect")) {
+        bool crowded = is_crowded(of->at);
         error_set(err, ERR_UNAVAILABLE, "no server answers at %s: %s", of->target,
-                  reason_of(of, text));
+                  reason_of(text, crowded));
+        again = crowded || (is_there && is_late(text));
     } else if (code == ERR_UNAVAILABLE && strstr(text, "DNS resolution failed")) {
         error_set(err, ERR_UNAVAILABLE, "no server answers at %s: the name %s isn't known",
                   of->target, of->at->host);
@@ -104,4 +119,5 @@ void rpc_why(const struct rpc_why_of *of, enum error_code code, const char *text
     } else {
         error_set(err, code, "%s", text[0] ? text : error_code_name(code));
     }
+    return again;
 }

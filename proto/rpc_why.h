@@ -15,11 +15,9 @@ struct rpc_why_of {
 };
 
 /* A call's status and its text: the server's own words as they are, ours where core has made them.
- * May connect once more, to see why it came to nothing. */
-void rpc_why(const struct rpc_why_of *of, enum error_code code, const char *text,
+ * May connect once more, to see why it came to nothing. True: the server is there, and wasn't
+ * reached for what may be over in a moment. */
+bool rpc_why(const struct rpc_why_of *of, enum error_code code, const char *text,
              struct error *err);
-
-/* A socket file whose server has as many connections waiting as it may have. */
-bool rpc_why_is_crowded(const struct rpc_target *at);
 
 #endif

@@ -9,5 +9,5 @@ foreach(test rpc_call_test rpc_access_test rpc_strange_test rpc_stream_test rpc_
 endforeach()
 target_link_options(rpc_stop_test PRIVATE
   LINKER:--wrap=server_call_new,--wrap=grpc_completion_queue_shutdown)
-target_link_options(rpc_patience_test PRIVATE LINKER:--wrap=rpc_why_is_crowded)
+target_link_options(rpc_patience_test PRIVATE LINKER:--wrap=rpc_why)
 tandem_test(crowd_test ${CMAKE_SOURCE_DIR}/tests/unit/crowd_test.c tandem_server_rpc)

@@ -6,10 +6,12 @@ add_test(NAME tls_e2e_test
   COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/tls_test.py)
 set_tests_properties(tls_e2e_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
   ENVIRONMENT TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
-add_test(NAME tls_stop_test
-  COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/tls_stop_test.py)
-set_tests_properties(tls_stop_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
-  ENVIRONMENT TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+foreach(name tls_stop tls_slow)
+  add_test(NAME ${name}_test
+    COMMAND ${PYTHON_WITH_GRPC} ${CMAKE_SOURCE_DIR}/tests/e2e/${name}_test.py)
+  set_tests_properties(${name}_test PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
+    ENVIRONMENT TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+endforeach()
 set_tests_properties(tls_test PROPERTIES LABELS threads ENVIRONMENT
   "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
 add_executable(tls_bench ${CMAKE_SOURCE_DIR}/tests/bench/tls_bench.c)

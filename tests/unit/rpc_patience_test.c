@@ -29,15 +29,18 @@ static gpr_timespec leaping_now(gpr_clock_type type)
         .tv_sec = ts.tv_sec + more, .tv_nsec = (int32_t)ts.tv_nsec, .clock_type = type};
 }
 
-static atomic_int num_crowded;
+static atomic_int num_again;
 
-bool __real_rpc_why_is_crowded(const struct rpc_target *at);
-bool __wrap_rpc_why_is_crowded(const struct rpc_target *at);
-bool __wrap_rpc_why_is_crowded(const struct rpc_target *at)
+bool __real_rpc_why(const struct rpc_why_of *of, enum error_code code, const char *text,
+                    struct error *err);
+bool __wrap_rpc_why(const struct rpc_why_of *of, enum error_code code, const char *text,
+                    struct error *err);
+bool __wrap_rpc_why(const struct rpc_why_of *of, enum error_code code, const char *text,
+                    struct error *err)
 {
-    bool crowded = __real_rpc_why_is_crowded(at);
-    num_crowded += crowded;
-    return crowded;
+    bool again = __real_rpc_why(of, code, text, err);
+    num_again += again;
+    return again;
 }
 
 /* ---- a door that is opened when the test says so ------------------------------------------- */
@@ -209,7 +212,7 @@ static void call_waits_where_too_many_wait_already(void **state)
     }
     struct visitor v;
     send_visitor(&v, d.target, WAIT_MS);
-    WAIT_UNTIL(num_crowded > 0, "a look at the queue");
+    WAIT_UNTIL(num_again > 0, "a look at the queue");
     for (int i = 0; i < num; i++) {
         close(waiting[i]);
     }
