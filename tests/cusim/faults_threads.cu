@@ -119,15 +119,15 @@ static __global__ void shuffle_as_fence(float *out, int right)
     out[threadIdx.x] = x[threadIdx.x ^ 1] * all;
 }
 
-/* It would be right if new memory were zero. */
+/* It would be right if new memory were zero, or what the block before has left there. */
 static __global__ void shared_not_written(float *out, int right)
 {
     CU_SHARED(float, x, [NUM_THREADS]);
-    if (right || threadIdx.x != 5) {
+    if (right || threadIdx.x != 5 || blockIdx.x == 0) {
         x[threadIdx.x] = 0;
     }
     __syncthreads();
-    out[threadIdx.x] = x[threadIdx.x] + 1;
+    out[blockIdx.x * NUM_THREADS + threadIdx.x] = x[threadIdx.x] + 1;
 }
 
 /* ---- races between blocks ---- */
@@ -222,7 +222,7 @@ RUN(no_barrier, 1, NUM_THREADS, 1)
 RUN(no_second_barrier, 1, NUM_THREADS, 3)
 RUN(no_syncwarp, 1, NUM_THREADS, 1)
 RUN(shuffle_as_fence, 1, NUM_THREADS, 1)
-RUN(shared_not_written, 1, NUM_THREADS, 1)
+RUN(shared_not_written, 2, 2 * NUM_THREADS, 1)
 RUN(no_atomic, 5, 1, 5 * NUM_THREADS)
 RUN(barrier_for_the_grid, 5, 5, 1)
 RUN(copy_without_wait, 1, NUM_THREADS, 1)
