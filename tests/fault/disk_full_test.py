@@ -33,10 +33,6 @@ def setUpModule():
     m, programs = server_test.m, server_test.programs
 
 
-def tearDownModule():
-    server_test.tearDownModule()
-
-
 class DiskFull(unittest.TestCase):
     def setUp(self):
         self.folder = server_test.folder / self.id().rsplit(".", 1)[1][:24]
