@@ -10,7 +10,8 @@ set_tests_properties(old_gradients_test PROPERTIES TIMEOUT 600)
 # On simulated GPUs (after cusim.cmake): a tandem-rank of its own.
 if(TARGET tandem_cuda_sim AND cusim_has_nccl)
   set(old_gradients_bin ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/old_gradients)
-  add_executable(old_gradients_rank ${CMAKE_SOURCE_DIR}/runtime/rank/main.c ${old_gradients})
+  add_executable(old_gradients_rank EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/runtime/rank/main.c
+    ${old_gradients})
   target_link_libraries(old_gradients_rank PRIVATE tandem_flags tandem_rank)
   target_link_options(old_gradients_rank PRIVATE ${old_gradients_wraps})
   set_target_properties(old_gradients_rank PROPERTIES OUTPUT_NAME tandem-rank

@@ -1,7 +1,7 @@
 # What a step asks of CUDA (after cusim.cmake): a tandem-rank of its own says it.
 if(TARGET tandem_cuda_sim AND cusim_has_nccl)
   set(quiet_steps_bin ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/quiet_steps)
-  add_executable(quiet_steps_rank ${CMAKE_SOURCE_DIR}/runtime/rank/main.c
+  add_executable(quiet_steps_rank EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/runtime/rank/main.c
     ${CMAKE_SOURCE_DIR}/tests/parallel/quiet_steps.c)
   target_link_libraries(quiet_steps_rank PRIVATE tandem_flags tandem_rank ${CMAKE_DL_LIBS})
   target_link_options(quiet_steps_rank PRIVATE LINKER:--wrap=store_begin_step)
