@@ -18,7 +18,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (clear_up, gang_processes, link_programs, make_stubs, new_folder,
+from bench_of_programs import (gang_processes, link_programs, make_stubs, new_folder,
                                wait_for)
 from cluster_run_bench import QUOTAS, Cluster, Sampler, most_of
 from cluster_run_books import (attempts, device_names, micros, most_held, overlaps, rows,
@@ -239,7 +239,6 @@ class Story:
 def setUpModule():
     global m, folder, server, alone, story, sampler, seconds, all_recipes
     folder = new_folder()
-    unittest.addModuleCleanup(clear_up, folder)
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "held_rank")
     all_recipes = recipes(SCALE, LONG_S)
