@@ -15,10 +15,6 @@ def setUpModule():
     tls_test.setUpModule()
 
 
-def tearDownModule():
-    tls_test.tearDownModule()
-
-
 def pump(source, sink):
     with contextlib.suppress(OSError):
         while data := source.recv(65536):

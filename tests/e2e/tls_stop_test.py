@@ -19,10 +19,6 @@ def setUpModule():
     tls_test.setUpModule()
 
 
-def tearDownModule():
-    tls_test.tearDownModule()
-
-
 def question():
     """For the files of a service: a small request with a large answer, for which no token is needed."""
     symbol = b"tandem.v1.Jobs"
