@@ -17,7 +17,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import h2
-from bench_of_programs import (DEADLINE, Server, clear_up, grpc, link_programs, make_stubs, new_folder,
+from bench_of_programs import (DEADLINE, Server, grpc, link_programs, make_stubs, new_folder,
                                put_away, wait_for)
 from google.protobuf.descriptor import FieldDescriptor as F
 
@@ -39,7 +39,6 @@ def setUpModule():
     global folder, m, programs, server, canary
     print(f"MALFORMED_SEED={SEED}", flush=True)
     folder = new_folder()
-    unittest.addModuleCleanup(clear_up, folder)
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "fake_rank")
     server = Server(m, folder, programs)

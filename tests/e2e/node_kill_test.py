@@ -16,7 +16,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, Server, clear_up, end_processes, grpc, link_programs,
+from bench_of_programs import (DEADLINE, Server, end_processes, grpc, link_programs,
                                make_stubs, new_folder, processes, wait_for)
 from held import hold, is_held, let_go, wait_held
 from journal_of import bodies, has_end
@@ -32,7 +32,6 @@ STEPS = 40
 def setUpModule():
     global folder, m, programs, server, truth, seconds
     folder = new_folder()
-    unittest.addModuleCleanup(clear_up, folder)
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "held_rank")
     keep_tickets()

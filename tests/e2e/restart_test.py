@@ -8,7 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (DEADLINE, Server, clear_up, link_programs, make_stubs, new_folder,
+from bench_of_programs import (DEADLINE, Server, link_programs, make_stubs, new_folder,
                                put_away, wait_for)
 from held import hold, let_go, wait_held
 from leftovers import jobs_processes
@@ -23,7 +23,6 @@ CLUSTER = """nodes:
 def setUpModule():
     global folder, m, programs, server, undisturbed
     folder = new_folder()
-    unittest.addModuleCleanup(clear_up, folder)
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "held_rank")
     (folder / "cluster.yaml").write_text(CLUSTER)

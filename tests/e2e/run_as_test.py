@@ -11,7 +11,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from bench_of_programs import (BIN, DEADLINE, TINY, Server, clear_up, grpc, link_programs, make_stubs,
+from bench_of_programs import (BIN, DEADLINE, TINY, Server, grpc, link_programs, make_stubs,
                                new_folder, processes, put_away, skip, wait_for)
 
 DAEMON, ANN, BOB = 70011, 70012, 70013
@@ -44,7 +44,6 @@ def setUpModule():
     umask = os.umask(0o022)  # others are to read what is made here
     unittest.addModuleCleanup(os.umask, umask)
     folder = new_folder()
-    unittest.addModuleCleanup(clear_up, folder)
     folder.chmod(0o755)
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "fake_rank")

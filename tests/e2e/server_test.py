@@ -15,14 +15,13 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import h2
-from bench_of_programs import (DEADLINE, ServerCase, clear_up, end_processes, gang_processes, grpc,
+from bench_of_programs import (DEADLINE, ServerCase, end_processes, gang_processes, grpc,
                                link_programs, make_stubs, new_folder, processes, wait_for)
 
 
 def setUpModule():
     global folder, m, programs
     folder = new_folder()
-    unittest.addModuleCleanup(clear_up, folder)
     m = make_stubs(folder)
     programs = link_programs(folder / "bin", "fake_rank")
 
