@@ -20,7 +20,6 @@
 #include "base/clock.h"
 #include "server/launch/proc.h"
 
-#define MARK "TANDEM_PROC_TEST=7"
 #define DEADLINE_MS 60000
 
 static void *go_on(void *arg)
@@ -60,7 +59,9 @@ static char told_state(pid_t pid)
 static void a_process_whose_first_thread_has_ended_lives_until_its_last_has(void **state)
 {
     (void)state;
-    char *argv[] = {"proc_test", "linger", NULL}, *envp[] = {MARK, NULL};
+    char mark[64]; /* no other build's, that is tested beside */
+    snprintf(mark, sizeof mark, "TANDEM_PROC_TEST=%d", (int)getpid());
+    char *argv[] = {"proc_test", "linger", NULL}, *envp[] = {mark, NULL};
     pid_t pid;
     assert_int_equal(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, envp), 0);
     for (int64_t end = clock_mono_ms() + DEADLINE_MS; told_state(pid) != 'Z';) {
@@ -73,7 +74,7 @@ static void a_process_whose_first_thread_has_ended_lives_until_its_last_has(void
     assert_int_not_equal(p.state, 'Z');
     assert_int_equal(p.pid, pid);
     assert_int_not_equal(p.thread, pid);
-    assert_int_equal(proc_descendants(0, p.start_time, MARK, &found, 1), 1);
+    assert_int_equal(proc_descendants(0, p.start_time, mark, &found, 1), 1);
     assert_int_equal(found, pid);
 
     siginfo_t info;
@@ -82,7 +83,7 @@ static void a_process_whose_first_thread_has_ended_lives_until_its_last_has(void
     assert_true(proc_read(pid, &p));
     assert_int_equal(p.state, 'Z');
     assert_int_equal(p.thread, pid);
-    assert_int_equal(proc_descendants(getpid(), p.start_time, MARK, &found, 1), 0);
+    assert_int_equal(proc_descendants(getpid(), p.start_time, mark, &found, 1), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_false(proc_read(pid, &p));
 }
