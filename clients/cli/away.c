@@ -4,7 +4,8 @@
 
 #include "base/clock.h"
 
-enum { RETRY_MS = 500, ANSWERED_MS = 600000, NEVER_ANSWERED_MS = 5000 };
+/* SILENT_MS: who takes a connection and says nothing for so long isn't starting. */
+enum { RETRY_MS = 500, ANSWERED_MS = 600000, NEVER_ANSWERED_MS = 5000, SILENT_MS = 30000 };
 
 bool away_wait(struct cli *cli, const struct error *err)
 {
@@ -13,6 +14,9 @@ bool away_wait(struct cli *cli, const struct error *err)
         return false; /* there is no server to wait for */
     }
     if (!cli->away_since_ms && !cli->answered) {
+        if (now - cli->began_ms > SILENT_MS) {
+            return false; /* the first try has had more time than that */
+        }
         fprintf(stderr, "tandem: %s; trying again for %d s\n", err->text, NEVER_ANSWERED_MS / 1000);
     }
     cli->away_since_ms = cli->away_since_ms ? cli->away_since_ms : now;

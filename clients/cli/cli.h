@@ -34,6 +34,7 @@ struct cli {
     char *token;                 /* owned */
     struct rpc_channel *channel; /* owned; cli_channel opens it */
     bool answered;               /* the server has said something, be it no */
+    int64_t began_ms;            /* the program did */
     int64_t away_since_ms;       /* for who waits for it; 0 = it is there */
 };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "clients/cli/cli.h"
 #include "proto/text.h"
 
@@ -195,7 +196,7 @@ static int run(struct cli *cli, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct cli cli = {0};
+    struct cli cli = {.began_ms = clock_mono_ms()};
     signal(SIGPIPE, SIG_IGN);
     look_at_terminal(&cli);
     int code = run(&cli, argc - 1, argv + 1);
