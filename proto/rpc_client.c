@@ -27,6 +27,7 @@ enum {
      * stands still: another attempt would only join the same queue. */
     CONNECT_HERE_MS = 60000,
     CONNECT_FAR_MS = 10000,
+    ASK_EVERY_MS = 100, /* has_given_up */
 };
 
 struct rpc_channel {
@@ -36,6 +37,7 @@ struct rpc_channel {
     struct rpc_trust trust; /* owned; with TLS */
     char *bearer;           /* owned; NULL = none */
     bool wait_ready;
+    bool (*has_given_up)(void);
 };
 
 /* ---- channel ------------------------------------------------------------------------------- */
@@ -113,6 +115,7 @@ int rpc_channel_open(struct rpc_channel **out, const struct rpc_channel_options 
     }
     c->target = strdup(options->target);
     c->wait_ready = options->wait_ready;
+    c->has_given_up = options->has_given_up;
     if (options->token) {
         size_t size = strlen(options->token) + sizeof "Bearer ";
         c->bearer = malloc(size);
@@ -289,26 +292,47 @@ static int fail_late(const struct rpc_channel *c, int64_t deadline_ms, struct er
                      c->target, s);
 }
 
+/* Comes back once all of the call has. */
+static void await_call(const struct rpc_channel *c, grpc_completion_queue *cq, grpc_call *call)
+{
+    gpr_timespec until;
+    do {
+        until = c->has_given_up ? gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                               gpr_time_from_millis(ASK_EVERY_MS, GPR_TIMESPAN))
+                                : gpr_inf_future(GPR_CLOCK_MONOTONIC);
+        if (c->has_given_up && c->has_given_up()) {
+            grpc_call_cancel(call, NULL);
+        }
+    } while (grpc_completion_queue_next(cq, until, NULL).type == GRPC_QUEUE_TIMEOUT);
+}
+
+struct attempt {
+    int64_t deadline_ms; /* from its beginning */
+    int64_t patience_ms; /* the caller's */
+    bool wait_ready;
+    bool again; /* out: another would be of use */
+};
+
 static int call_once(struct rpc_channel *c, const char *method, const ProtobufCMessage *request,
                      const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **reply,
-                     int64_t deadline_ms, bool wait_ready, bool *again, struct error *err)
+                     struct attempt *a, struct error *err)
 {
-    *again = false;
+    a->again = false;
     grpc_completion_queue *cq = grpc_completion_queue_create_for_next(NULL);
-    grpc_call *call = create_call(c, cq, method, deadline_ms);
+    grpc_call *call = create_call(c, cq, method, a->deadline_ms);
     struct unary u = {.details = grpc_empty_slice()};
     grpc_metadata_array_init(&u.headers);
     grpc_metadata_array_init(&u.trailers);
-    start_unary(c, call, request, wait_ready, &u);
-    grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    start_unary(c, call, request, a->wait_ready, &u);
+    await_call(c, cq, call);
     TAG_OUT(&u);
 
     int r;
     if (u.status == GRPC_STATUS_DEADLINE_EXCEEDED &&
         grpc_slice_str_cmp(u.details, "Deadline Exceeded") == 0) {
-        r = fail_late(c, deadline_ms, err);
+        r = fail_late(c, a->patience_ms, err);
     } else if (u.status != GRPC_STATUS_OK) {
-        r = set_status(c, u.status, u.details, again, err);
+        r = set_status(c, u.status, u.details, &a->again, err);
     } else if (!u.reply) {
         r = error_set(err, ERR_INTERNAL, "the server answered nothing");
     } else {
@@ -331,12 +355,12 @@ int rpc_call(struct rpc_channel *c, const char *method, const ProtobufCMessage *
 {
     ASSERT(deadline_ms > 0);
     int64_t until = clock_mono_ms() + deadline_ms;
-    bool again;
-    int r =
-        call_once(c, method, request, descriptor, reply, deadline_ms, c->wait_ready, &again, err);
-    int64_t left = until - clock_mono_ms();
-    if (r != 0 && again && left > 0) {
-        r = call_once(c, method, request, descriptor, reply, left, true, &again, err);
+    struct attempt a = {deadline_ms, deadline_ms, .wait_ready = c->wait_ready};
+    int r = call_once(c, method, request, descriptor, reply, &a, err);
+    a.deadline_ms = until - clock_mono_ms();
+    if (r != 0 && a.again && a.deadline_ms > 0) {
+        a.wait_ready = true;
+        r = call_once(c, method, request, descriptor, reply, &a, err);
     }
     return r;
 }

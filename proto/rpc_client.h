@@ -17,6 +17,8 @@ struct rpc_channel_options {
     const char *target; /* host:port, tls://host:port or unix:/path; see rpc_tls.h */
     const char *token;  /* sent as "authorization: Bearer ..."; NULL = none */
     bool wait_ready;    /* calls wait for the server to come up, until their deadline */
+    /* Asked now and then while rpc_call waits; true: it gives up (ERR_CANCELLED). NULL = never. */
+    bool (*has_given_up)(void);
     /* For TLS; NULL = where rpc_trust_load (rpc_tls.h) finds them. A ca_file means TLS. */
     const char *ca_file, *cert_file, *key_file;
 };

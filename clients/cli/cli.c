@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "clients/cli/terminal.h"
 #include "proto/text.h"
 
 /* A server that is gone is found out by the connection, within forty seconds. What is there, but
@@ -15,7 +16,8 @@ int cli_channel(struct cli *cli, struct rpc_channel **out, struct error *err)
         if (!cli->target && rpc_find_server(cli->server_flag, &cli->target, &cli->token, err)) {
             return -1;
         }
-        struct rpc_channel_options o = {.target = cli->target, .token = cli->token};
+        struct rpc_channel_options o = {
+            .target = cli->target, .token = cli->token, .has_given_up = terminal_interrupted};
         if (rpc_channel_open(&cli->channel, &o, err)) {
             return -1;
         }

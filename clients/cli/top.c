@@ -143,7 +143,7 @@ static int follow(struct cli *cli, const char *tenant, int64_t times, int64_t ev
         size_t rows = height > 4 ? (size_t)height / 2 : 2;
         if (fetch(cli, tenant, rows, &a, &err) != 0) {
             answers_free(&a);
-            return cli_fail(&err);
+            return terminal_interrupted() ? EXIT_DONE : cli_fail(&err);
         }
         show(cli, &a, rows, redraw);
         answers_free(&a);
