@@ -19,7 +19,7 @@ enum { FILES_MIN = 1024, CERT_MIN_S = 14 * 86400, CLOCK_SLACK_US = 2000000 };
 struct doctor {
     const struct cli *cli;
     int faults;
-    bool has_spoken; /* a server is there, and speaks TLS */
+    bool nobody_there; /* at the server's address */
 };
 
 enum verdict { GOOD, WARN, BAD };
@@ -86,7 +86,6 @@ static void check_tls(struct doctor *d, const char *server)
     int r = rpc_tls_look(&target, &trust, &view, &err);
     line(d, GOOD, "CA", "%s%s", trust.ca_file, trust.ca_is_systems ? ", the system's" : "");
     if (view.version[0]) {
-        d->has_spoken = true;
         line(d, view.trusted ? days_verdict(view.ends_s) : BAD, "certificate",
              "%s, %s, signed by %s, for %s", view.subject, days_text(days, view.ends_s),
              view.issuer, view.names);
@@ -128,6 +127,8 @@ static int check_server(struct doctor *d, struct cli *cli)
     ProtobufCMessage *reply;
     if (cli_call(cli, "Admin/GetServerInfo", &q.base, &server_info__descriptor, &reply, &err)) {
         if (err.code == ERR_UNAVAILABLE || err.code == ERR_DEADLINE_EXCEEDED) {
+            d->nobody_there =
+                strstr(err.text, "connection refused") || strstr(err.text, "no such socket");
             line(d, BAD, "server", "%s", err.text);
             return EXIT_UNREACHABLE;
         }
@@ -213,8 +214,9 @@ static int run(struct cli *cli, int argc, char **argv)
     check_machine(&d);
     check_environment(&d);
     if (code == EXIT_UNREACHABLE) {
-        if (!d.has_spoken && (!cli->target || strncmp(cli->target, "unix:", 5) == 0 ||
-                              strncmp(cli->target, "127.", 4) == 0)) {
+        bool is_here = cli->target && (strncmp(cli->target, "unix:", 5) == 0 ||
+                                       strncmp(cli->target, "127.", 4) == 0);
+        if (!cli->target || (is_here && d.nobody_there)) {
             printf("\nStart a server on this machine with: tandemd --dev --data-dir ~/tandem\n");
         }
         return code;
