@@ -1,6 +1,6 @@
 /* The file of what the owner took in (server/record.h), and how it is read.
  *
- *   file   "TNDMREC1", then frames
+ *   file   "TNDMREC2", then frames
  *   frame  length, first 4 bytes of the content's SHA-256, content: the items of one step
  *   item   a tag, then its fields: numbers of 8 bytes, little-endian, and texts with such a length
  *
@@ -14,7 +14,7 @@
 
 #include "base/buf.h"
 
-#define RECORD_MAGIC "TNDMREC1"
+#define RECORD_MAGIC "TNDMREC2"
 #define RECORD_FRAME_MAX ((size_t)256 << 20)
 
 enum record_tag {

@@ -64,9 +64,11 @@ static bool is_limited(const struct room *r, double reserve, char *text, size_t 
         if ((double)limit.rlim_cur - have < reserve) {
             snprintf(
                 text, size,
-                "files may have at most %.3g MiB here (ulimit -f, LimitFSIZE=), and %s has %.3g: "
-                "raise that limit; new work waits until then",
-                (double)limit.rlim_cur / 1048576, path, have / 1048576);
+                "files may have at most %.3g MiB here (ulimit -f, LimitFSIZE=), and %s has %.3g, "
+                "where %.3g MiB are kept for jobs that run: raise that limit; new work waits until "
+                "then",
+                (double)limit.rlim_cur / 1048576, path, have / 1048576,
+                RESERVE_FILE_BYTES / 1048576);
             return true;
         }
     }

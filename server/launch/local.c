@@ -155,7 +155,7 @@ static int node_alive(const struct local *l, const struct launch_handle *h)
     if (p.state != 'Z' && p.state != 'X') {
         return 1;
     }
-    /* 0: our child, but not all of its threads have ended yet; later, or it stays a zombie. */
+    /* 0: our child, whose last thread ends just now; later, or it stays a zombie. */
     return waitpid((pid_t)h->pid, NULL, WNOHANG) == 0;
 }
 

@@ -41,17 +41,15 @@ int sql_error(struct store *s, int rc, const char *what, struct error *err)
                          "database: the read took longer than %d s; ask for less at a time",
                          STORE_READ_MS / 1000);
     case SQLITE_IOERR:
-        if (has_hit_limit(s)) {
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_BUSY:
+        if ((rc & 0xff) == SQLITE_IOERR && has_hit_limit(s)) {
             return error_set(
                 err, ERR_RESOURCE_EXHAUSTED,
                 "database: files are limited to less here: raise that limit (ulimit -f, "
                 "LimitFSIZE=)");
         }
-        code = ERR_UNAVAILABLE;
-        break;
-    case SQLITE_READONLY:
-    case SQLITE_CANTOPEN:
-    case SQLITE_BUSY:
         code = ERR_UNAVAILABLE;
         break;
     case SQLITE_CORRUPT:
