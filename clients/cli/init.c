@@ -3,8 +3,10 @@
 
 #include "base/fs.h"
 #include "clients/cli/args.h"
+#include "clients/cli/local_cluster.h"
 #include "clients/cli/verbs.h"
 
+/* %d: devices, two where this host has two cores. */
 static const char starter[] =
     "# A training job. `tandem explain FIELD` tells what a field means; what is not here has its\n"
     "# default. Relative paths count from this file.\n"
@@ -23,7 +25,7 @@ static const char starter[] =
     "  optimizer: {lr: 1.0e-3}\n"
     "  lr_schedule: {warmup_steps: 100, decay: cosine}\n"
     "parallel:\n"
-    "  data: 2                    # devices that share the batch\n"
+    "  data: %d                    # devices that share the batch\n"
     "checkpoint:\n"
     "  interval: 200              # steps; a restart loses at most these\n";
 
@@ -57,13 +59,15 @@ static int run(struct cli *cli, int argc, char **argv)
 {
     const struct arg_flag flags[] = {{0}};
     const char *file = "job.yaml";
+    char text[sizeof starter];
     struct error err;
     (void)cli;
     if (args_parse(flags, argc, argv, &file, 1) < 0) {
         return EXIT_USAGE;
     }
+    snprintf(text, sizeof text, starter, local_num_cores() < 2 ? 1 : 2);
     if (strcmp(file, "-") == 0) {
-        fputs(starter, stdout);
+        fputs(text, stdout);
         return EXIT_DONE;
     }
     if (fs_exists(file)) {
@@ -72,7 +76,7 @@ static int run(struct cli *cli, int argc, char **argv)
     }
     bool with_config;
     if (write_config(file, &with_config, &err) ||
-        fs_write_atomic(file, starter, strlen(starter), 0644, &err)) {
+        fs_write_atomic(file, text, strlen(text), 0644, &err)) {
         return cli_fail(&err);
     }
     printf("wrote %s%s; next: name your text in it, then `tandem submit %s --dry-run`\n", file,

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-static int32_t num_cores(void)
+int32_t local_num_cores(void)
 {
     cpu_set_t cpus;
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
@@ -45,7 +45,7 @@ ClusterSpec *local_cluster_new(double peak_flops_fp32, double peak_flops_fp64)
     }
     node->name = strdup(name);
     node->has_cores = node->has_mem_bytes = 1;
-    node->cores = num_cores();
+    node->cores = local_num_cores();
     node->mem_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     node->devices = calloc((size_t)node->cores, sizeof(DeviceInfo *));
     ASSERT(node->name && node->devices);
