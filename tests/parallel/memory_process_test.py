@@ -17,6 +17,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+from gangs_of import end_gangs  # noqa: E402
+
 BIN = pathlib.Path(os.environ.get("TANDEM_BIN", ROOT / "build/dev/bin")).resolve()
 BOUND = 0.10
 KEPT = 600 << 10  # bytes; files are hashed through 1 MiB
@@ -132,6 +135,7 @@ def run_resumed(folder, env, server):
     wait_for("paused, and resumed", lambda: cli(env, "resume", job).returncode == 0)
     planned, used, anonymous = measure_attempt(env, job, server, 2)
     cli(env, "cancel", job)
+    cli(env, "watch", job)
     wrong = abs(planned - used) / planned > BOUND or anonymous - first[2] > KEPT
     print(f"llama, one rank: planned {planned:.1f} MB, used {first[1]:.1f} MB; resumed {used:.1f} MB, "
           f"{(anonymous - first[2]) / 1e6:+.2f} MB without files{' WRONG' if wrong else ''}", flush=True)
@@ -170,6 +174,7 @@ def main():
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+        end_gangs(folder / "data")
         if os.environ.get("TANDEM_KEEP"):
             print(folder)
         else:
